@@ -1,0 +1,147 @@
+package table
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMetadataOfAnObjectIsSmall(t *testing.T) {
+	const objects = 1_000_000
+	tab := New(Config{Size: 1 << 30, MaxObjects: objects})
+	perObject := float64(unsafe.Sizeof(object{})) + float64(len(tab.index.slots)*4)/objects
+	t.Logf("%.1f bytes an object, %d of them its entry", perObject, unsafe.Sizeof(object{}))
+	require.LessOrEqual(t, perObject, 192.0)
+	a := &tab.memory
+	perUnit := 4 * float64(len(a.tags)+len(a.next)+len(a.owner)+len(a.class.first))
+	for _, l := range a.class.levels {
+		perUnit += 8 * float64(len(l))
+	}
+	perUnit /= float64(a.Size() / Unit)
+	t.Logf("%.2f bytes a unit of %d bytes", perUnit, Unit)
+	require.Less(t, perUnit, 17.0)
+}
+
+func TestOperationsDoNotAllocate(t *testing.T) {
+	tab := newTable(1000, 100)
+	n := uint64(0)
+	refs := make([]Ref, 0, 100)
+	got := testing.AllocsPerRun(1000, func() {
+		n++
+		k := keyOf(n)
+		r, _, _ := tab.Stage(&k, 30*Unit)
+		tab.Publish(r, true)
+		tab.Cleaned(r)
+		r, _, _ = tab.Find(&k)
+		tab.Hold(r)
+		tab.Touch(r)
+		tab.Release(r)
+		_ = tab.Usage()
+		refs, _ = tab.Each(0, true, 0, 100, refs[:0])
+		if n%3 == 0 {
+			tab.Delete(r)
+		}
+	})
+	require.Zero(t, got)
+}
+
+// fill returns a full table of so many objects of 64 KiB.
+func fill(b *testing.B, objects int) *Table {
+	tab := newTable(int64(objects)*16, objects+16)
+	for n := range uint64(objects) {
+		put(b, tab, n, 16*Unit)
+	}
+	return tab
+}
+
+func BenchmarkFind(b *testing.B) {
+	for _, objects := range []int{1e3, 1e6} {
+		b.Run(fmt.Sprint(objects), func(b *testing.B) {
+			tab := fill(b, objects)
+			b.ReportAllocs()
+			n := uint64(0)
+			for b.Loop() {
+				n += 7919
+				k := keyOf(n % uint64(objects))
+				if _, _, ok := tab.Find(&k); !ok {
+					b.Fatal("missing")
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkHoldRelease(b *testing.B) {
+	for _, objects := range []int{1e3, 1e6} {
+		b.Run(fmt.Sprint(objects), func(b *testing.B) {
+			tab := fill(b, objects)
+			b.ReportAllocs()
+			n := uint64(0)
+			for b.Loop() {
+				n += 7919
+				k := keyOf(n % uint64(objects))
+				r, _, _ := tab.Find(&k)
+				tab.Hold(r)
+				tab.Release(r)
+			}
+		})
+	}
+}
+
+func BenchmarkStagePublishEvict(b *testing.B) {
+	for _, objects := range []int{1e3, 1e6} {
+		b.Run(fmt.Sprint(objects), func(b *testing.B) {
+			tab := fill(b, objects)
+			b.ReportAllocs()
+			n := uint64(objects)
+			for b.Loop() {
+				n++
+				put(b, tab, n, 16*Unit)
+			}
+		})
+	}
+}
+
+// BenchmarkStageMixed stores sizes of a mixture that is hard on the allocator into a
+// full pool, so that large objects displace many small ones.
+func BenchmarkStageMixed(b *testing.B) {
+	sizes := []int64{4 << 10, 4 << 10, 4 << 10, 4 << 10, 4 << 10, 4 << 10, 4 << 10, 256 << 10, 256 << 10, 3271557}
+	tab := newTable(1<<20, 1<<20)
+	rng := rand.New(rand.NewPCG(1, 1))
+	n := uint64(0)
+	for tab.Usage().Evictions < 1<<16 {
+		n++
+		put(b, tab, n, sizes[rng.IntN(10)])
+	}
+	start := tab.Usage().Evictions
+	b.ReportAllocs()
+	var used int64
+	for b.Loop() {
+		n++
+		put(b, tab, n, sizes[rng.IntN(10)])
+		used += tab.Usage().Used
+	}
+	b.ReportMetric(float64(used)/float64(b.N)/float64(tab.Usage().Capacity), "used")
+	b.ReportMetric(float64(tab.Usage().Evictions-start)/float64(b.N), "evictions/op")
+}
+
+func BenchmarkAllocFree(b *testing.B) {
+	a := newReady(8 << 30)
+	var live [256]grant
+	for i := range live {
+		n := int64(i*i+1) * 100
+		off, _ := a.Alloc(n)
+		live[i] = grant{off, n}
+	}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		g := &live[i*7919%256]
+		a.Free(g.off, g.size)
+		g.off, _ = a.Alloc(g.size)
+		i++
+	}
+}

@@ -1,0 +1,185 @@
+package table
+
+// Publish ends a staging: r becomes ready, and dirty if the disk is still to
+// have it. It returns false, and r is freed, when the object was deleted while
+// it was staged.
+func (t *Table) Publish(r Ref, dirty bool) bool {
+	o := t.object(r)
+	if o.state == StateFenced {
+		t.leave(r.index())
+		t.free(r.index())
+		return false
+	}
+	mustBe(o, StateStaged, "publish")
+	t.leave(r.index())
+	o.moveTo(StateReady)
+	o.dirty = dirty
+	t.enter(r.index())
+	return true
+}
+
+// Abort frees a staged object, deleted meanwhile or not.
+func (t *Table) Abort(r Ref) {
+	o := t.object(r)
+	if o.state != StateFenced {
+		mustBe(o, StateStaged, "abort")
+		t.remove(r.index())
+	}
+	t.leave(r.index())
+	t.free(r.index())
+}
+
+// Quarantine takes a staged object, deleted meanwhile or not, from its writer,
+// who may still write to it: its key is free again, its memory is not.
+func (t *Table) Quarantine(r Ref) {
+	o := t.object(r)
+	if o.state != StateFenced {
+		mustBe(o, StateStaged, "quarantine")
+		t.remove(r.index())
+	}
+	t.leave(r.index())
+	o.moveTo(StateQuarantined)
+	t.enter(r.index())
+}
+
+// FreeQuarantined frees a quarantined object: its writer is gone or has said
+// that it will not write any more.
+func (t *Table) FreeQuarantined(r Ref) {
+	mustBe(t.object(r), StateQuarantined, "free of a quarantined")
+	t.leave(r.index())
+	t.free(r.index())
+}
+
+// Loaded ends a load: r becomes ready and clean. It returns false when the
+// object was deleted meanwhile; r is then freed, or doomed while it is held.
+func (t *Table) Loaded(r Ref) bool {
+	o := t.object(r)
+	if o.state == StateAbandoned {
+		t.retire(r.index())
+		return false
+	}
+	mustBe(o, StateLoading, "load's end")
+	t.leave(r.index())
+	o.moveTo(StateReady)
+	t.enter(r.index())
+	return true
+}
+
+// LoadFailed ends a load without bytes: r is freed, or doomed while it is held.
+// No I/O into its memory may be under way.
+func (t *Table) LoadFailed(r Ref) {
+	o := t.object(r)
+	if o.state != StateAbandoned {
+		mustBe(o, StateLoading, "load's failure")
+		t.remove(r.index())
+	}
+	t.retire(r.index())
+}
+
+// Hold keeps r from being evicted or freed until [Table.Release]. Its object is
+// ready or loading; one that was deleted while held may be held further.
+func (t *Table) Hold(r Ref) {
+	o := t.object(r)
+	if !o.state.holdable() {
+		panic("l1/table: hold of a " + o.state.String() + " object")
+	}
+	if o.holds == ^uint32(0) {
+		panic("l1/table: too many holds")
+	}
+	t.leave(r.index())
+	o.holds++
+	t.enter(r.index())
+}
+
+// Release takes one hold off r. The last one makes it the most recently used,
+// or frees it when it was deleted.
+func (t *Table) Release(r Ref) {
+	o := t.object(r)
+	if o.holds == 0 {
+		panic("l1/table: release of an object that nobody holds")
+	}
+	t.leave(r.index())
+	o.holds--
+	if o.holds == 0 && o.state == StateDoomed {
+		t.free(r.index())
+		return
+	}
+	t.enter(r.index())
+}
+
+// Cleaned says that r's bytes are on disk or never will be: r may be evicted
+// when it is not held. It changes nothing for a clean object, and for one that
+// was deleted while held.
+func (t *Table) Cleaned(r Ref) {
+	o := t.object(r)
+	if o.state == StateDoomed {
+		return
+	}
+	mustBe(o, StateReady, "cleaning")
+	if !o.dirty {
+		return
+	}
+	t.leave(r.index())
+	o.dirty = false
+	t.enter(r.index())
+}
+
+// Delete takes r out of the index at once. A staged object's commit will be
+// refused, a ready one is freed now or at its last release, a loading one when
+// its load has ended and nobody holds it. It returns whether there was
+// something for readers to miss: a ready or loading object.
+func (t *Table) Delete(r Ref) bool {
+	i := r.index()
+	o := t.object(r)
+	if !o.state.indexed() {
+		return false
+	}
+	t.remove(i)
+	switch o.state {
+	case StateStaged:
+		t.leave(i)
+		o.moveTo(StateFenced)
+		t.enter(i)
+		return false
+	case StateLoading:
+		t.leave(i)
+		o.moveTo(StateAbandoned)
+		t.enter(i)
+	case StateReady:
+		t.retire(i)
+	case StateFree, StateDoomed, StateFenced, StateAbandoned, StateQuarantined:
+		panic("l1/table: delete of a " + o.state.String() + " object")
+	}
+	return true
+}
+
+// Touch makes r the most recently used of the evictable objects. Others are
+// not in that order: they enter it, as the most recently used, when their last
+// hold is released or they are cleaned.
+func (t *Table) Touch(r Ref) {
+	i := r.index()
+	if t.object(r).evictable() {
+		t.unlink(i)
+		t.link(i)
+	}
+}
+
+// retire frees an object that is out of the index, or dooms it while it is
+// held.
+func (t *Table) retire(i uint32) {
+	o := &t.objects[i]
+	t.leave(i)
+	if o.holds == 0 {
+		t.free(i)
+		return
+	}
+	o.dirty = false // what is deleted need not reach the disk
+	o.moveTo(StateDoomed)
+	t.enter(i)
+}
+
+func mustBe(o *object, s State, what string) {
+	if o.state != s {
+		panic("l1/table: " + what + " of a " + o.state.String() + " object")
+	}
+}

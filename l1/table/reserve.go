@@ -1,0 +1,154 @@
+package table
+
+const (
+	// workMax bounds one call, so that it stays within some tens of
+	// microseconds however many small objects a large one displaces; the caller
+	// comes again. Its unit is a look at a block, most of which is a cache miss.
+	workMax = 1024
+	// evictionWork is what an eviction costs: index, lists, allocator.
+	evictionWork = 16
+	// candidatesMax is how many of the oldest objects are looked at for a place
+	// where a hole could grow to the size needed.
+	candidatesMax = 8
+	// neighboursMax is how many neighbours of a candidate are looked at before
+	// it is taken on trust.
+	neighboursMax = 64
+)
+
+// A hole is the start, in units, of the free block that is being widened by
+// evicting its neighbours. Least recently used order alone would have to evict
+// nearly everything before the freed pieces of a pool of small objects happened
+// to join up to one large piece.
+type hole struct {
+	at     uint32
+	active bool
+}
+
+// reserve finds memory and an entry for an object of size bytes. It is certain
+// to succeed, over as many calls as it returns [Again], if there is a way to
+// succeed by evicting and nobody else takes what was freed.
+func (t *Table) reserve(size int64) (off int64, res Result) {
+	if size < 0 || size > t.memory.Size() {
+		return 0, TooLarge
+	}
+	need := Footprint(size)
+	if t.memory.FreeBytes()+t.sums.evictable < need {
+		return 0, NoSpace // evicting all of it would be for nothing
+	}
+	if !t.hasEntry() {
+		if t.oldest() == 0 {
+			return 0, NoSpace
+		}
+		t.evict(t.oldest())
+	}
+	if need == 0 {
+		return 0, Staged
+	}
+	for work := 0; ; {
+		if off, ok := t.memory.Alloc(size); ok {
+			return off, Staged
+		}
+		if t.oldest() == 0 {
+			return 0, NoSpace
+		}
+		if work >= workMax {
+			return 0, Again
+		}
+		work += evictionWork + t.makeRoom(need)
+	}
+}
+
+// makeRoom evicts one object: the oldest while there are not enough bytes, and
+// then one that makes a hole larger. It returns how many blocks it looked at.
+func (t *Table) makeRoom(need int64) (looks int) {
+	if t.memory.FreeBytes() < need {
+		t.evict(t.oldest())
+		return 0
+	}
+	if t.hole.active {
+		if i := t.holeNeighbour(); i != 0 {
+			t.hole.at = t.evict(i)
+			return 0
+		}
+		t.hole.active = false
+	}
+	i := t.oldest()
+	for range candidatesMax {
+		ok, n := t.promising(i, need)
+		looks += n
+		if ok {
+			t.hole = hole{at: t.evict(i), active: true}
+			return looks
+		}
+		if i = t.objects[i].prev; i == 0 {
+			break
+		}
+	}
+	t.evict(t.oldest())
+	return looks
+}
+
+// holeNeighbour returns the evictable object next to the hole, 0 if there is
+// none or the hole is no free block any more.
+func (t *Table) holeNeighbour() uint32 {
+	if !t.memory.isFree(t.hole.at) {
+		return 0
+	}
+	if right := t.memory.after(t.hole.at); right != nowhere {
+		if i := t.memory.owner[right]; t.objects[i].evictable() {
+			return i
+		}
+	}
+	if left := t.memory.before(t.hole.at); left != nowhere {
+		if i := t.memory.owner[left]; t.objects[i].evictable() {
+			return i
+		}
+	}
+	return 0
+}
+
+// promising says whether the run of free and evictable blocks around evictable
+// object i is as large as needed, as far as a bounded look can tell, and how
+// many blocks it looked at.
+func (t *Table) promising(i uint32, need int64) (ok bool, looks int) {
+	o := &t.objects[i]
+	if o.size == 0 {
+		return false, 1
+	}
+	start := unitAt(o.off)
+	run := Footprint(o.size)
+	right, left := t.memory.after(start), t.memory.before(start)
+	for ; looks < neighboursMax && run < need; looks++ {
+		switch {
+		case t.yields(right):
+			run += int64(t.memory.length(right)) * Unit
+			right = t.memory.after(right)
+		case t.yields(left):
+			run += int64(t.memory.length(left)) * Unit
+			left = t.memory.before(left)
+		default:
+			return false, looks + 1
+		}
+	}
+	return true, looks
+}
+
+// yields says whether the block at a unit is free or may be evicted.
+func (t *Table) yields(unit uint32) bool {
+	if unit == nowhere {
+		return false
+	}
+	return t.memory.isFree(unit) || t.objects[t.memory.owner[unit]].evictable()
+}
+
+// evict frees evictable object i and returns the start of the free block that
+// its memory became part of.
+func (t *Table) evict(i uint32) uint32 {
+	if !t.objects[i].evictable() {
+		panic("l1/table: eviction of an object that must stay")
+	}
+	t.remove(i)
+	t.leave(i)
+	t.sums.evictions++
+	return t.free(i)
+}

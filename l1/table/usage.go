@@ -1,0 +1,140 @@
+package table
+
+// A Usage is how the pool's bytes are spent. Memory is counted in whole units,
+// so that Used = Staged + Loading + Resident + Doomed + Quarantined.
+type Usage struct {
+	Capacity    int64 // bytes of the pool
+	Ready       int64 // of them, bytes that may be granted
+	Used        int64 // bytes that belong to objects
+	Staged      int64 // bytes under writers, deleted meanwhile or not
+	Loading     int64 // bytes under loads, deleted meanwhile or not
+	Resident    int64 // bytes of ready objects
+	Doomed      int64 // bytes of deleted objects that wait for their last release
+	Quarantined int64 // bytes of writers that lost them
+	Held        int64 // bytes of objects with holds, in whatever state
+	Dirty       int64 // of Resident, bytes that the disk has not
+	DirtyUnheld int64 // of Dirty, bytes that nobody holds
+	Evictable   int64 // of Resident, bytes that may be evicted now
+	Objects     int   // entries in use, in whatever state
+	Evictions   uint64
+}
+
+// sums are kept by enter and leave alone, in bytes.
+type sums struct {
+	state       [stateCount]int64
+	held        int64
+	dirty       int64
+	dirtyUnheld int64
+	evictable   int64
+	objects     int
+	evictions   uint64
+}
+
+// Usage returns the sums. It costs nothing.
+func (t *Table) Usage() Usage {
+	s := &t.sums
+	return Usage{
+		Capacity:    t.memory.Size(),
+		Ready:       t.memory.Ready(),
+		Used:        t.memory.Ready() - t.memory.FreeBytes(),
+		Staged:      s.state[StateStaged] + s.state[StateFenced],
+		Loading:     s.state[StateLoading] + s.state[StateAbandoned],
+		Resident:    s.state[StateReady],
+		Doomed:      s.state[StateDoomed],
+		Quarantined: s.state[StateQuarantined],
+		Held:        s.held,
+		Dirty:       s.dirty,
+		DirtyUnheld: s.dirtyUnheld,
+		Evictable:   s.evictable,
+		Objects:     s.objects,
+		Evictions:   s.evictions,
+	}
+}
+
+// Largest returns the size in bytes of the largest object that would be granted
+// without evicting.
+func (t *Table) Largest() int64 { return t.memory.Largest() }
+
+// add counts object o n times, n being 1 or -1.
+func (s *sums) add(o *object, n int64) {
+	bytes := n * Footprint(o.size)
+	s.objects += int(n)
+	s.state[o.state] += bytes
+	if o.holds > 0 {
+		s.held += bytes
+	}
+	if o.dirty {
+		s.dirty += bytes
+		if o.holds == 0 {
+			s.dirtyUnheld += bytes
+		}
+	}
+	if o.evictable() {
+		s.evictable += bytes
+	}
+}
+
+// leave takes object i out of the sums and the evictable list, before its state,
+// holds or dirt change.
+func (t *Table) leave(i uint32) {
+	o := &t.objects[i]
+	t.sums.add(o, -1)
+	if o.evictable() {
+		t.unlink(i)
+	}
+}
+
+// enter puts object i into the sums and, as the most recently used one, the
+// evictable list, as its state, holds and dirt say.
+func (t *Table) enter(i uint32) {
+	o := &t.objects[i]
+	t.sums.add(o, 1)
+	if o.evictable() {
+		t.link(i)
+	}
+}
+
+// link puts object i at the newest end of the evictable list, which is a ring
+// through the sentinel.
+func (t *Table) link(i uint32) {
+	first := t.objects[0].next
+	t.objects[i].prev = 0
+	t.objects[i].next = first
+	t.objects[first].prev = i
+	t.objects[0].next = i
+}
+
+// unlink takes object i out of the evictable list.
+func (t *Table) unlink(i uint32) {
+	o := &t.objects[i]
+	t.objects[o.prev].next = o.next
+	t.objects[o.next].prev = o.prev
+	o.next, o.prev = 0, 0
+}
+
+// oldest returns the least recently used evictable object, 0 if there is none.
+func (t *Table) oldest() uint32 { return t.objects[0].prev }
+
+// Each appends to dst the indexed objects (staged, loading, ready) of namespace
+// ns, or of every namespace when all is set, among the next limit entries from
+// cursor on. It returns the cursor for the next call, 0 at the end; the first
+// call passes 0. Objects that come to be during a walk may or may not be met;
+// one that is there from its start to its end is met once. The caller may
+// delete what it got between calls.
+func (t *Table) Each(ns uint64, all bool, cursor uint32, limit int, dst []Ref) ([]Ref, uint32) {
+	i := cursor
+	if i == 0 {
+		i = 1
+	}
+	for n := 0; n < limit && i <= t.touched; n++ {
+		o := &t.objects[i]
+		if o.state.indexed() && (all || o.key.Namespace == ns) {
+			dst = append(dst, newRef(i, o.generation))
+		}
+		i++
+	}
+	if i > t.touched {
+		return dst, 0
+	}
+	return dst, i
+}
