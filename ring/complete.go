@@ -1,0 +1,169 @@
+package ring
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// sector is the least unit of direct I/O: a read that ends elsewhere ended at the end of the file.
+const sector = 512
+
+// retriesMax is how often in a row an operation is tried again that the kernel interrupted or turned away.
+const retriesMax = 100
+
+// reap takes completions from the kernel and appends what they mean to dst, up to its capacity.
+func (u *Uring) reap(dst []Completion) []Completion {
+	before := len(dst)
+	for !u.backlog.empty() && len(dst) < cap(dst) {
+		dst = u.complete(dst, u.backlog.next())
+	}
+	if u.backlog.empty() {
+		q := u.q
+		// Complete may submit, which may move the head to the end and all before it to the backlog.
+		for end := q.completedTo(); int32(end-q.head) > 0 && len(dst) < cap(dst); {
+			c := q.cqes[q.head&q.cqMask]
+			q.head++
+			dst = u.complete(dst, c)
+		}
+		q.publishHead()
+	}
+	u.settle()
+	u.stats.Completions += uint64(len(dst) - before)
+	return dst
+}
+
+// complete appends to dst what c means to the caller: a completion, or nothing.
+func (u *Uring) complete(dst []Completion, c cqe) []Completion {
+	i, ok := u.table.find(c.user)
+	if !ok {
+		return u.completeOther(dst, c)
+	}
+	o := &u.table.ops[i]
+	out := Completion{Tag: o.tag, Res: c.res, Kind: codeKinds[o.code]}
+	over := true
+	switch o.code {
+	case codeRecv:
+		if c.flags&cqeBuffer != 0 {
+			out.Data = u.recv.take(uint16(c.flags>>cqeBufferShift), int(max(c.res, 0)))
+		}
+		out.More = c.flags&cqeMore != 0
+		over = out.More || !u.again(o, c.res)
+	case codeAccept:
+		out.More = c.flags&cqeMore != 0
+		over = out.More || !u.again(o, c.res)
+	case codeSendNow:
+	case codeSend, codeSendFD:
+		out.Res, over = u.continueSend(o, c.res)
+	case codeRead, codeWrite:
+		out.Res, over = u.continueFile(o, c.res)
+	case codeSync:
+		over = !u.again(o, c.res)
+	case codePoll:
+		out.Res = min(c.res, 0)
+	case codeTimer:
+		if c.res == -int32(unix.ETIME) {
+			out.Res = 0
+		}
+	case opCodes:
+		panic("ring: completion of an operation without a code")
+	}
+	if !over {
+		u.prepare(i)
+		return dst
+	}
+	if !out.More {
+		u.finish(i)
+	}
+	return append(dst, out)
+}
+
+// finish ends operation i.
+func (u *Uring) finish(i uint32) {
+	o := &u.table.ops[i]
+	if o.code.armed() {
+		u.tags.remove(o.tag)
+	}
+	if o.msg != nil {
+		o.msg.clear()
+		u.spare = append(u.spare, o.msg)
+		o.msg = nil
+	}
+	u.table.release(i)
+}
+
+// completeOther handles what is no operation's.
+func (u *Uring) completeOther(dst []Completion, c cqe) []Completion {
+	switch c.user {
+	case userIgnored:
+		return dst
+	case userWake:
+		u.wakeArmed = false
+		if u.closing {
+			return dst
+		}
+		u.armWake()
+		if c.res < 0 {
+			return dst
+		}
+		u.woken.Store(false) // before the caller looks: what was done before a later Wake gets a completion of its own
+		return append(dst, Completion{Kind: KindWake})
+	}
+	u.stats.Stale++
+	return dst
+}
+
+// again tells whether o is to be tried again after res.
+func (u *Uring) again(o *op, res int32) bool {
+	if res != -int32(unix.EINTR) && res != -int32(unix.EAGAIN) {
+		o.retries = 0
+		return false
+	}
+	if u.closing || o.state == opPausing || o.retries == retriesMax {
+		return false
+	}
+	o.retries++
+	u.stats.Retries++
+	return true
+}
+
+// continueSend takes the result of a submission of o. It returns o's result, or false if there is more to send.
+func (u *Uring) continueSend(o *op, res int32) (int32, bool) {
+	switch {
+	case res < 0:
+		return res, !u.again(o, res)
+	case res == 0 && o.chunk > 0:
+		return -int32(unix.EIO), true
+	}
+	o.retries = 0
+	o.done += int(res)
+	if o.done == len(o.buf) || u.closing {
+		return int32(o.done), true
+	}
+	if int(res) < o.chunk {
+		u.stats.ShortIO++
+	}
+	return 0, false
+}
+
+// continueFile takes the result of a submission of o, a read or a write. It returns o's result, or false if there is more to do.
+func (u *Uring) continueFile(o *op, res int32) (int32, bool) {
+	read := o.code == codeRead
+	switch {
+	case res == -int32(unix.EINVAL) && read && o.done%sector != 0:
+		return int32(o.done), true // the end of the file, and direct I/O does not start there
+	case res < 0:
+		return res, !u.again(o, res)
+	case res == 0 && read:
+		return int32(o.done), true
+	case res == 0 && o.chunk > 0:
+		return -int32(unix.EIO), true
+	}
+	o.retries = 0
+	o.done += int(res)
+	if o.done == len(o.buf) || u.closing {
+		return int32(o.done), true
+	}
+	if int(res) < o.chunk {
+		u.stats.ShortIO++
+	}
+	return 0, false
+}

@@ -1,0 +1,142 @@
+package ring
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// quietAfter is how many waits in a row must have been ended by a signal with nothing done until the thread sleeps in the way the
+// scheduler knows of. The runtime's monitor sends one every 10 ms to a thread that keeps its P, which costs an idle process 1 % of
+// a CPU; a busy one never gets there, and sleeping the other way costs it a third of its speed.
+const quietAfter = 2
+
+// Submit implements [Interface].
+func (u *Uring) Submit() error {
+	for tries := 0; u.q.queued() > 0; tries++ {
+		switch errno := u.enter(0, 0, true); {
+		case errno == 0:
+		case transient(errno):
+			u.backOff(tries)
+		default:
+			return enterError("submit", errno)
+		}
+	}
+	return nil
+}
+
+// Collect implements [Interface].
+func (u *Uring) Collect(dst []Completion) []Completion { return u.reap(dst) }
+
+// Wait implements [Interface].
+func (u *Uring) Wait(dst []Completion) ([]Completion, error) {
+	before := len(dst)
+	if before == cap(dst) {
+		panic("ring: Wait without room for a completion")
+	}
+	u.recv.giveBack()
+	wait := uint32(1)
+	if u.q.ready() || !u.backlog.empty() {
+		if u.q.queued() == 0 {
+			if dst = u.reap(dst); len(dst) > before {
+				return dst, nil
+			}
+		} else {
+			wait = 0
+		}
+	} else if u.spin > 0 {
+		var errno syscall.Errno
+		if dst, errno = u.spinFor(dst); len(dst) > before {
+			return dst, nil
+		}
+		if errno != 0 && !transient(errno) {
+			return dst, enterError("wait", errno)
+		}
+	}
+	for tries := 0; ; tries++ {
+		errno := u.enter(wait, enterGetEvents, u.raw && u.quiet < quietAfter)
+		if dst = u.reap(dst); len(dst) > before {
+			u.quiet = 0
+			return dst, nil
+		}
+		wait = 1
+		switch {
+		case errno == 0:
+			tries = 0
+		case errno == unix.EINTR:
+			u.stats.Retries++
+			u.quiet++
+			u.raw = runtime.GOMAXPROCS(0) > 1 // with one P, nobody else would run meanwhile
+		case transient(errno):
+			u.backOff(tries)
+		default:
+			return dst, enterError("wait", errno)
+		}
+	}
+}
+
+// spinFor looks for completions without sleeping. A ring whose work is deferred to its thread sees none without entering.
+func (u *Uring) spinFor(dst []Completion) ([]Completion, syscall.Errno) {
+	for before, start := len(dst), time.Now(); ; {
+		errno := u.enter(0, enterGetEvents, true)
+		if dst = u.reap(dst); len(dst) > before || errno != 0 || time.Since(start) >= u.spin {
+			return dst, errno
+		}
+	}
+}
+
+// enter makes the system call and brings the bookkeeping up to what the kernel did in it.
+func (u *Uring) enter(wait, flags uint32, raw bool) syscall.Errno {
+	if !u.enabled {
+		if err := u.enable(); err != nil {
+			var errno syscall.Errno
+			if errors.As(err, &errno) {
+				return errno
+			}
+			return unix.EINVAL
+		}
+	}
+	u.stats.Enters++
+	errno := u.q.enter(wait, flags, raw)
+	if u.q.overflown() {
+		u.unload()
+	}
+	u.markConsumed()
+	return errno
+}
+
+// enable makes this thread the ring's.
+func (u *Uring) enable() error {
+	if err := u.q.enable(); err != nil {
+		return err
+	}
+	u.q.registerRing()
+	u.raw = runtime.GOMAXPROCS(0) > 1
+	u.enabled = true
+	return nil
+}
+
+// transient tells whether a call that failed with errno is made again.
+func transient(errno syscall.Errno) bool {
+	return errno == unix.EINTR || errno == unix.EAGAIN || errno == unix.EBUSY
+}
+
+// backOff is called between tries of a call that failed for want of memory, or was interrupted.
+func (u *Uring) backOff(tries int) {
+	u.stats.Retries++
+	if tries > 10 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// enterError describes a failed enter.
+func enterError(what string, errno syscall.Errno) error {
+	if errno == unix.EEXIST {
+		return fmt.Errorf("ring: %s on another thread than the first: %w", what, errno)
+	}
+	return fmt.Errorf("ring: %s: %w", what, errno)
+}
