@@ -1,0 +1,308 @@
+package seglog
+
+// groupState is where a group is in its life.
+//
+//	       open         close             parts done          header's completion
+//	free --------> open -----> closed -----------------> header -----------------> free
+//	                 |            |  (nothing left to list)                         ^
+//	                 | failed I/O |------------------------------------------------>|
+//	                 +------------+-----> failing --- last I/O ended ---------------+
+//
+// A group is the unit of atomicity: its values are written first, wherever their completions fall, and its header block, which
+// alone makes them exist, goes out when the last of them and all checksums have come back.
+type groupState uint8
+
+const (
+	groupFree    groupState = iota
+	groupOpen               // puts may be appended; it is Log.open
+	groupClosed             // waits for its puts' I/Os
+	groupHeader             // the header block is being written
+	groupFailing            // an I/O failed: the header will not be written
+)
+
+var groupMoves = moves{
+	groupFree:    to(groupOpen),
+	groupOpen:    to(groupClosed, groupFailing),
+	groupClosed:  to(groupHeader, groupFailing, groupFree),
+	groupHeader:  to(groupFree),
+	groupFailing: to(groupFree),
+}
+
+// String names the state.
+func (s groupState) String() string {
+	names := [...]string{"free", "open", "closed", "header", "failing"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return "unknown"
+}
+
+// groupKind says what a group holds.
+type groupKind uint8
+
+const (
+	groupPuts   groupKind = iota
+	groupFences           // tombstones and clears: the header is all of it
+	groupProbe            // the same, possibly none: a write that finds out whether the disk works again
+)
+
+// groupBytesMax closes a group: a put should not wait long for its neighbours.
+const groupBytesMax = 8 << 20
+
+// A group is a run of blocks in a segment, header first, on its way to the disk. Group i writes its header from arena block
+// Log.headerMem + i.
+type group struct {
+	items   [blockRecords]uint32 // puts or fences by index; 0: settled early
+	seq     uint64               // of its first put: the lowest
+	segment uint32
+	block   uint32 // of the header
+	length  uint32 // blocks, header included
+	count   uint32 // items ever
+	live    uint32 // items not settled
+	waiting uint32 // puts that are not ready, or dying (of no meaning once it is failing)
+	state   groupState
+	kind    groupKind
+}
+
+// openGroup opens a group at the active segment's tail, with room for blocks more and records items behind its header.
+func (l *Log) openGroup(kind groupKind, blocks, records uint32) (uint32, bool) {
+	if l.open != none {
+		panic("l2/seglog: a group is open")
+	}
+	if len(l.groupFree) == 0 || !l.room(1+blocks, records) {
+		return none, false
+	}
+	i := l.groupFree[len(l.groupFree)-1]
+	l.groupFree = l.groupFree[:len(l.groupFree)-1]
+	s := &l.segs[l.active]
+	g := &l.groups[i]
+	*g = group{segment: l.active, block: s.tail, length: 1, kind: kind, state: g.state}
+	move(groupMoves, "group", &g.state, groupOpen)
+	s.tail++
+	s.groups++
+	return i, true
+}
+
+// appendPut gives put i, the queue's head, its place. False: there is none now.
+func (l *Log) appendPut(i uint32) bool {
+	p := l.puts.at(i)
+	n := blocks(p.rec.size)
+	if l.open != none && !l.fitsActive(n, 1) {
+		l.closeGroup()
+	}
+	if l.open == none {
+		g, ok := l.openGroup(groupPuts, n, 1)
+		if !ok {
+			return false
+		}
+		l.open = g
+		l.groups[g].seq = p.rec.seq
+	}
+	g := &l.groups[l.open]
+	s := &l.segs[g.segment]
+	l.queue.remove(l.puts.links, i)
+	move(putMoves, "put", &p.state, putWriting)
+	p.group, p.slot = l.open, uint8(g.count)
+	p.rec.block = s.tail
+	if n == 0 {
+		p.rec.block = g.block // of no meaning but that it is not 0
+	}
+	g.items[g.count] = i
+	g.count++
+	g.live++
+	g.length += n
+	s.tail += n
+	s.planned++
+	l.reserved++
+	if !p.ready() {
+		g.waiting++
+		l.work.push(l.puts.links, i)
+	}
+	if g.count == blockRecords || int64(g.length)*BlockSize > groupBytesMax {
+		l.closeGroup()
+	}
+	return true
+}
+
+// closeGroup closes the open group, if there is one.
+func (l *Log) closeGroup() {
+	if l.open == none {
+		return
+	}
+	i := l.open
+	l.open = none
+	move(groupMoves, "group", &l.groups[i].state, groupClosed)
+	l.advance(i)
+}
+
+// advance does what group i is ripe for.
+func (l *Log) advance(i uint32) {
+	g := &l.groups[i]
+	switch g.state {
+	case groupClosed:
+		if g.waiting == 0 {
+			l.list(i)
+		}
+	case groupFailing:
+		if g.live == 0 {
+			l.releaseGroup(i)
+		}
+	case groupFree, groupOpen, groupHeader:
+	}
+}
+
+// list queues the header of group i, all of whose parts are on disk. Puts that were overtaken are left out.
+func (l *Log) list(i uint32) {
+	g := &l.groups[i]
+	if g.kind == groupPuts {
+		for _, pi := range g.items[:g.count] {
+			if pi != 0 && l.puts.at(pi).state == putWriting && l.covered(&l.puts.at(pi).rec) {
+				l.kill(pi, ResultSuperseded)
+			}
+		}
+		if g.live == 0 {
+			l.releaseGroup(i)
+			return
+		}
+	}
+	p := l.headerBlock(i)
+	h := blockHead{magic: groupMagic, position: g.block, length: g.length}
+	for _, it := range g.items[:g.count] {
+		if it == 0 {
+			continue
+		}
+		r := &l.fences.items
+		if g.kind == groupPuts {
+			move(putMoves, "put", &l.puts.at(it).state, putListed)
+			putRecord(p, int(h.count), &l.puts.at(it).rec)
+		} else {
+			putRecord(p, int(h.count), &(*r)[it].rec)
+		}
+		h.count++
+	}
+	sealBlock(p, &h, &l.segs[g.segment].life)
+	move(groupMoves, "group", &g.state, groupHeader)
+	l.control.push(task{use: useHeader, owner: i})
+}
+
+// headerBlock is the arena block that group i writes its header from.
+func (l *Log) headerBlock(i uint32) []byte { return l.cfg.Arena[l.headerMem(i).Off:][:BlockSize] }
+
+func (l *Log) headerMem(i uint32) Mem {
+	return Mem{Off: int64(l.headers+i) * BlockSize, Len: BlockSize, Own: true}
+}
+
+// failGroup gives up group i, if it is not given up already, because one of its values could not be written.
+func (l *Log) failGroup(i uint32) {
+	g := &l.groups[i]
+	if g.state == groupFailing {
+		return
+	}
+	if l.open == i {
+		l.open = none
+	}
+	move(groupMoves, "group", &g.state, groupFailing)
+	for _, pi := range g.items[:g.count] {
+		if pi != 0 && l.puts.at(pi).state == putWriting {
+			l.kill(pi, ResultIO)
+		}
+	}
+	l.advance(i)
+}
+
+// headerDone takes the result of writing group i's header.
+func (l *Log) headerDone(i uint32, ok bool) {
+	g := &l.groups[i]
+	s := &l.segs[g.segment]
+	if ok {
+		s.failures = 0
+	}
+	for slot := range g.count {
+		it := g.items[slot]
+		switch {
+		case it == 0:
+		case g.kind == groupPuts:
+			l.putListed(it, g.segment, ok)
+		default:
+			l.fenceListed(it, g.segment, ok)
+		}
+	}
+	g.live = 0
+	kind, segment := g.kind, g.segment
+	l.releaseGroup(i)
+	switch {
+	case !ok:
+		l.fail(segment)
+	case kind == groupProbe:
+		l.heal()
+	}
+}
+
+// putListed ends put i, whose group's header was written, or may have been.
+func (l *Log) putListed(i, segment uint32, ok bool) {
+	p := l.puts.at(i)
+	if ok {
+		s := &l.segs[segment]
+		s.log = append(s.log, p.rec)
+	}
+	l.reserved--
+	e := l.index.find(&p.rec.key)
+	stale := p.state == putOvertaken || l.covered(&p.rec) || e != 0 && l.index.entries[e].seq > p.rec.seq
+	res := ResultOK
+	switch {
+	case !ok:
+		// The header may be on the disk all the same. A ghost remembers that, so that a delete writes a tombstone.
+		p.rec.block = 0
+		res = ResultIO
+		l.stats.PutErrors++
+	case stale:
+		res = ResultSuperseded
+		l.stats.Superseded++
+	default:
+		l.stats.Puts++
+		l.stats.PutBytes += uint64(p.rec.size)
+	}
+	switch {
+	case stale:
+	case e != 0:
+		l.index.replace(e, &p.rec, segment)
+	default:
+		l.index.insert(&p.rec, segment)
+	}
+	l.outcome(p.tok, OutcomePut, res)
+	l.freePut(i)
+}
+
+// releaseGroup frees group i, none of whose items is live.
+func (l *Log) releaseGroup(i uint32) {
+	g := &l.groups[i]
+	if g.live != 0 {
+		panic("l2/seglog: released group has live items")
+	}
+	move(groupMoves, "group", &g.state, groupFree)
+	l.groupFree = append(l.groupFree, i)
+	l.segs[g.segment].groups--
+	if l.fenceWaiting.n > 0 {
+		l.wakeClears()
+	}
+}
+
+// lowestPut is the lowest sequence of the puts not yet ended, or the next sequence.
+func (l *Log) lowestPut() uint64 {
+	low := l.lowestFlyingPut()
+	if h := l.queue.head; h != 0 {
+		low = min(low, l.puts.at(h).rec.seq)
+	}
+	return low
+}
+
+// lowestFlyingPut is the same for puts that have a place.
+func (l *Log) lowestFlyingPut() uint64 {
+	low := l.seq
+	for i := range l.groups {
+		if g := &l.groups[i]; g.state != groupFree && g.kind == groupPuts {
+			low = min(low, g.seq)
+		}
+	}
+	return low
+}

@@ -1,0 +1,289 @@
+package seglog
+
+import "fmt"
+
+// CheckInvariants walks everything the log holds, the whole index included, and reports the first contradiction.
+func (l *Log) CheckInvariants() error {
+	for _, check := range []func() error{
+		l.checkIndex, l.checkSegments, l.checkPuts, l.checkGroups, l.checkFences, l.checkReads, l.checkOps,
+	} {
+		if err := check(); err != nil {
+			return fmt.Errorf("l2/seglog: %w", err)
+		}
+	}
+	return nil
+}
+
+func (l *Log) checkIndex() error {
+	x := &l.index
+	used, ghosts, bytes := 0, 0, int64(0)
+	for i := uint32(1); i < x.high; i++ {
+		e := &x.entries[i]
+		if e.used == 0 {
+			continue
+		}
+		used++
+		if x.find(&e.key) != i {
+			return fmt.Errorf("index: entry %d is not found by its key", i)
+		}
+		if e.seq >= l.seq {
+			return fmt.Errorf("index: entry %d has sequence %d, the next is %d", i, e.seq, l.seq)
+		}
+		if e.ghost() {
+			ghosts++
+			continue
+		}
+		bytes += int64(e.size)
+		if e.block+blocks(int64(e.size)) > l.segBlocks {
+			return fmt.Errorf("index: entry %d ends beyond its segment", i)
+		}
+	}
+	if used != x.used() || ghosts != x.ghosts || bytes != x.bytes || used+l.reserved > x.limit {
+		return fmt.Errorf("index: %d entries, %d ghosts, %d bytes counted; %d, %d, %d kept; %d reserved of %d",
+			used, ghosts, bytes, x.used(), x.ghosts, x.bytes, l.reserved, x.limit)
+	}
+	listed := 0
+	for s, i := range x.heads {
+		for prev := uint32(0); i != 0; prev, i = i, x.entries[i].next {
+			if e := &x.entries[i]; e.used != 1 || int(e.segment) != s || e.prev != prev {
+				return fmt.Errorf("index: entry %d is listed under segment %d wrongly", i, s)
+			}
+			listed++
+		}
+	}
+	if listed != used {
+		return fmt.Errorf("index: %d of %d entries are listed by segment", listed, used)
+	}
+	return nil
+}
+
+func (l *Log) checkSegments() error {
+	stale, bytes := 0, int64(0)
+	groups, readers := make([]uint32, len(l.segs)), make([]uint32, len(l.segs))
+	for i := range l.groups {
+		if g := &l.groups[i]; g.state != groupFree {
+			groups[g.segment]++
+		}
+	}
+	for i := 1; i < len(l.reads.items); i++ {
+		if r := &l.reads.items[i]; r.state != readFree {
+			readers[r.segment]++
+		}
+	}
+	for i := range l.segs {
+		s := &l.segs[i]
+		bytes += s.bytes
+		if s.stale {
+			stale++
+		}
+		if s.groups != groups[i] || s.readers != readers[i] {
+			return fmt.Errorf("segment %d: %d groups and %d readers kept, %d and %d counted", i, s.groups, s.readers, groups[i], readers[i])
+		}
+		if err := l.checkSegment(uint32(i)); err != nil {
+			return fmt.Errorf("segment %d (%v): %w", i, s.state, err)
+		}
+	}
+	if stale != l.stale || bytes != l.diskBytes {
+		return fmt.Errorf("segments: %d stale and %d bytes counted, %d and %d kept", stale, bytes, l.stale, l.diskBytes)
+	}
+	return nil
+}
+
+// checkSegment checks what the segment's state says of it.
+func (l *Log) checkSegment(i uint32) error {
+	s := &l.segs[i]
+	idle, entries := s.groups == 0 && s.readers == 0, l.index.heads[i] != 0
+	switch s.state {
+	case segmentAbsent, segmentAlien, segmentFree:
+		if !idle || entries || l.spare == i || l.evicting == i {
+			return fmt.Errorf("in use")
+		}
+		if s.state == segmentAbsent && (s.bytes != 0 || s.stale) {
+			return fmt.Errorf("%d bytes, stale %t", s.bytes, s.stale)
+		}
+	case segmentRemoving, segmentCreating, segmentPreparing, segmentSyncing, segmentReady:
+		if !idle || entries || l.spare != i || s.state == segmentReady && s.stale {
+			return fmt.Errorf("in use, or not the spare")
+		}
+	case segmentActive:
+		if l.active != i || s.stale || !l.fitsActive(0, 0) {
+			return fmt.Errorf("not the active one, stale or too full")
+		}
+	case segmentSealing, segmentSealed:
+	case segmentFooting, segmentTrailing, segmentSettling:
+		if l.footing != i || s.groups != 0 {
+			return fmt.Errorf("not the one being sealed")
+		}
+	case segmentEvicting, segmentDraining:
+		if l.evicting != i || s.groups != 0 || !s.stale || s.state == segmentDraining && (entries || s.readers == 0) {
+			return fmt.Errorf("not the one being evicted, or drained")
+		}
+	}
+	if uint32(len(s.log)) > s.planned {
+		return fmt.Errorf("%d records in the log, %d planned", len(s.log), s.planned)
+	}
+	return nil
+}
+
+func (l *Log) checkPuts() error {
+	var queued, writing, issuing, keyed int
+	for i := 1; i < len(l.puts.items); i++ {
+		p := &l.puts.items[i]
+		if p.state != putFree {
+			keyed++
+		}
+		switch p.state {
+		case putFree:
+		case putQueued, putDropped:
+			queued++
+		case putWriting, putDying, putListed, putOvertaken:
+			writing++
+			g := &l.groups[p.group]
+			if g.state == groupFree || g.kind != groupPuts || g.items[p.slot] != uint32(i) {
+				return fmt.Errorf("put %d (%v) is not in its group", i, p.state)
+			}
+			listed := p.state == putListed || p.state == putOvertaken
+			if listed != (g.state == groupHeader) || p.state == putDying && p.flying == 0 {
+				return fmt.Errorf("put %d (%v, %d I/Os) in a group %v", i, p.state, p.flying, g.state)
+			}
+			if p.state == putWriting && p.issuing() {
+				issuing++
+			}
+		}
+	}
+	if queued != l.queue.n || issuing != l.work.n || writing != l.reserved || keyed != l.puts.used() {
+		return fmt.Errorf("puts: %d queued, %d issuing, %d writing, %d in all counted; %d, %d, %d, %d kept",
+			queued, issuing, writing, keyed, l.queue.n, l.work.n, l.reserved, l.puts.used())
+	}
+	return nil
+}
+
+func (l *Log) checkGroups() error {
+	free := 0
+	for i := range l.groups {
+		g := &l.groups[i]
+		if g.state == groupFree {
+			free++
+			continue
+		}
+		live, waiting := uint32(0), uint32(0)
+		for _, it := range g.items[:g.count] {
+			if it == 0 {
+				continue
+			}
+			live++
+			if p := l.puts.items; g.kind == groupPuts && (p[it].state == putDying || p[it].state == putWriting && !p[it].ready()) {
+				waiting++
+			}
+		}
+		if live != g.live || g.state != groupFailing && waiting != g.waiting {
+			return fmt.Errorf("group %d (%v): %d live and %d waiting counted, %d and %d kept", i, g.state, live, waiting, g.live, g.waiting)
+		}
+		if (g.state == groupOpen) != (l.open == uint32(i)) || g.block+g.length > l.segs[g.segment].tail {
+			return fmt.Errorf("group %d (%v): open is %d, blocks [%d, +%d)", i, g.state, l.open, g.block, g.length)
+		}
+		if g.state == groupClosed && waiting == 0 || g.state == groupFailing && live == 0 {
+			return fmt.Errorf("group %d (%v) was left behind", i, g.state)
+		}
+	}
+	if free != len(l.groupFree) {
+		return fmt.Errorf("groups: %d free counted, %d kept", free, len(l.groupFree))
+	}
+	return nil
+}
+
+func (l *Log) checkFences() error {
+	var by [fenceSyncing + 1]int
+	owed, clears, acked := 0, 0, 0
+	for i := 1; i < len(l.fences.items); i++ {
+		f := &l.fences.items[i]
+		by[f.state]++
+		if f.ack != 0 {
+			acked++
+		}
+		unwritten := f.state == fenceQueued || f.state == fenceWriting
+		if f.owed {
+			owed++
+			if !unwritten {
+				return fmt.Errorf("fence %d (%v) is owed", i, f.state)
+			}
+		}
+		if unwritten && f.rec.kind != recordTombstone {
+			clears++
+		}
+		if f.state == fenceQueued && f.ack != 0 && l.health != healthOK {
+			return fmt.Errorf("fence %d is unanswered while the disk is away", i)
+		}
+		if (f.state == fenceUnsynced || f.state == fenceSyncing || f.state == fenceFree) && f.ack != 0 {
+			return fmt.Errorf("fence %d (%v) is unanswered", i, f.state)
+		}
+	}
+	if by[fenceQueued] != l.fenceQueue.n || by[fenceWriting] != l.fencesWriting || by[fenceWaiting] != l.fenceWaiting.n ||
+		by[fenceUnsynced] != l.fenceUnsynced.n || by[fenceSyncing] != l.fenceSyncing.n || owed != l.owed || clears != l.clearsUnwritten {
+		return fmt.Errorf("fences: %v counted, %d owed, %d clears; %d owed, %d clears kept", by, owed, clears, l.owed, l.clearsUnwritten)
+	}
+	left := 0
+	for i := 1; i < len(l.acks.items); i++ {
+		left += int(l.acks.items[i].left)
+	}
+	if left != acked {
+		return fmt.Errorf("fences: %d hold an ack, acks say %d", acked, left)
+	}
+	return nil
+}
+
+func (l *Log) checkReads() error {
+	var work, sums, used int
+	for i := 1; i < len(l.reads.items); i++ {
+		r := &l.reads.items[i]
+		if r.state != readFree {
+			used++
+		}
+		switch r.state {
+		case readFree, readChecking:
+		case readReading:
+			if r.issued < AlignUp(r.size) {
+				work++
+			} else if r.flying == 0 {
+				return fmt.Errorf("read %d was left behind", i)
+			}
+		case readFailing:
+			if r.flying == 0 {
+				return fmt.Errorf("failed read %d was left behind", i)
+			}
+		case readSumming:
+			sums++
+		}
+	}
+	if work != l.readWork.n || sums != l.readSums.n || used != l.reads.used() {
+		return fmt.Errorf("reads: %d to read, %d to verify, %d in all counted; %d, %d, %d kept",
+			work, sums, used, l.readWork.n, l.readSums.n, l.reads.used())
+	}
+	return nil
+}
+
+func (l *Log) checkOps() error {
+	var loads, stores load
+	busy := 0
+	for i := range l.ops {
+		o := &l.ops[i]
+		if !o.busy {
+			continue
+		}
+		busy++
+		side := &stores
+		if o.io.Load {
+			side = &loads
+		}
+		side.ops++
+		side.bytes += ioBytes(&o.io)
+	}
+	if busy+len(l.opFree) != len(l.ops) || loads != l.loads || stores != l.stores {
+		return fmt.Errorf("I/Os: %d in flight, %d free of %d; loads %v, kept %v; stores %v, kept %v",
+			busy, len(l.opFree), len(l.ops), loads, l.loads, stores, l.stores)
+	}
+	if [BlockSize]byte(l.cfg.Arena) != [BlockSize]byte{} {
+		return fmt.Errorf("arena: the zero block is not zero")
+	}
+	return nil
+}

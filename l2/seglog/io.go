@@ -1,0 +1,271 @@
+package seglog
+
+// A use says what an I/O is for.
+type use uint8
+
+const (
+	useHeader    use = iota + 1 // owner: a group
+	useFirst                    // owner of this and all to useRemove: a segment
+	useErase                    // the former life's trailer
+	useLifeSync                 // the new life begins
+	useFooter                   // footer blocks
+	useTrailer                  // the trailer
+	useSealSync                 // the sealed segment
+	useFenceSync                // tombstones and clears
+	useOldSync                  // what a former process wrote
+	useCreate                   // the file
+	useRemove                   // the file
+	usePayload                  // owner: a put
+	usePutSum                   // owner: a put
+	useRead                     // owner: a read
+	useReadSum                  // owner: a read
+)
+
+// A task is an I/O that has no slot yet.
+type task struct {
+	use   use
+	owner uint32
+}
+
+// An op is a slot for an I/O that is handed out.
+type op struct {
+	io         IO
+	task       task
+	generation uint32
+	busy       bool
+}
+
+// load is what one side, reads or writes, has in flight.
+type load struct {
+	ops   int
+	bytes int64
+}
+
+// NextIO returns the next I/O to start, if one may be started now. The driver calls it until it says no.
+func (l *Log) NextIO() (*IO, bool) {
+	if len(l.opFree) == 0 {
+		return nil, false
+	}
+	// Headers, footers and the like are few, and others wait for them.
+	if t, ok := l.control.pop(); ok {
+		return l.startTask(t), true
+	}
+	// Loads go before stores, but where both wait neither takes more than three quarters.
+	reads, writes := l.readSums.n+l.readWork.n > 0, l.work.n > 0
+	if reads && l.share(&l.loads, l.nextReadLen(), writes) {
+		return l.startRead(), true
+	}
+	if writes && l.share(&l.stores, l.nextWriteLen(), true) {
+		return l.startWrite(), true
+	}
+	return nil, false
+}
+
+// share says whether one side may start an I/O of n bytes. contended: it must leave a quarter to the other.
+func (l *Log) share(side *load, n int64, contended bool) bool {
+	if side.ops == 0 || n == 0 && side.ops < l.cfg.MaxInFlight*3/4 {
+		return true // progress for either side, whatever the limits
+	}
+	opsMax, bytesMax := l.cfg.MaxInFlight, l.cfg.MaxInFlightBytes
+	if contended {
+		opsMax, bytesMax = opsMax*3/4, bytesMax*3/4
+	}
+	return side.ops < opsMax && side.bytes+n <= bytesMax &&
+		l.loads.bytes+l.stores.bytes+n <= l.cfg.MaxInFlightBytes
+}
+
+// nextReadLen is the length of the read that would start next, or 0 for a sum.
+func (l *Log) nextReadLen() int64 {
+	if l.readSums.n > 0 {
+		return 0
+	}
+	r := l.reads.at(l.readWork.head)
+	return min(AlignUp(r.size)-r.issued, l.cfg.IOSize)
+}
+
+// nextWriteLen is the same for puts.
+func (l *Log) nextWriteLen() int64 {
+	p := l.puts.at(l.work.head)
+	if p.sum == sumWanted {
+		return 0
+	}
+	return min(AlignUp(p.rec.size)-p.issued, l.cfg.IOSize)
+}
+
+// startRead hands out a read's next piece, or its sum.
+func (l *Log) startRead() *IO {
+	if i := l.readSums.head; i != 0 {
+		l.readSums.remove(l.reads.links, i)
+		r := l.reads.at(i)
+		move(readMoves, "read", &r.state, readChecking)
+		return l.startOp(task{use: useReadSum, owner: i}, IO{
+			Kind: IOSum, Mem: Mem{Off: r.dst.Off, Len: r.size}, Load: true,
+		})
+	}
+	i := l.readWork.head
+	r := l.reads.at(i)
+	n := l.nextReadLen()
+	io := IO{
+		Kind: IORead, Load: true, Mem: Mem{Off: r.dst.Off + r.issued, Len: n},
+		Addr: Addr{Segment: l.segs[r.segment].id, Off: int64(r.block)*BlockSize + r.issued},
+	}
+	r.issued += n
+	r.flying++
+	if r.issued == AlignUp(r.size) {
+		l.readWork.remove(l.reads.links, i)
+	}
+	return l.startOp(task{use: useRead, owner: i}, io)
+}
+
+// startWrite hands out the sum of a put's value, or its next piece.
+func (l *Log) startWrite() *IO {
+	i := l.work.head
+	p := l.puts.at(i)
+	t := task{use: usePutSum, owner: i}
+	io := IO{Kind: IOSum, Mem: Mem{Off: p.src.Off, Len: p.rec.size}}
+	if p.sum == sumWanted {
+		p.sum = sumFlying
+	} else {
+		n := l.nextWriteLen()
+		t.use = usePayload
+		io = IO{
+			Kind: IOWrite, Mem: Mem{Off: p.src.Off + p.issued, Len: n},
+			Addr: Addr{Segment: l.segs[l.groups[p.group].segment].id, Off: int64(p.rec.block)*BlockSize + p.issued},
+		}
+		p.issued += n
+	}
+	p.flying++
+	if !p.issuing() {
+		l.work.remove(l.puts.links, i)
+	}
+	return l.startOp(t, io)
+}
+
+// startTask hands out an I/O of the log's own.
+func (l *Log) startTask(t task) *IO {
+	if t.use == useHeader {
+		g := &l.groups[t.owner]
+		return l.startOp(t, IO{
+			Kind: IOWrite, Mem: l.headerMem(t.owner),
+			Addr: Addr{Segment: l.segs[g.segment].id, Off: int64(g.block) * BlockSize},
+		})
+	}
+	io := IO{Kind: IOWrite, Addr: Addr{Segment: l.segs[t.owner].id}}
+	switch t.use {
+	case useFirst:
+		io.Mem = Mem{Off: int64(l.first) * BlockSize, Len: BlockSize, Own: true}
+	case useErase:
+		io.Addr.Off = l.cfg.SegmentSize - BlockSize
+		io.Mem = Mem{Len: BlockSize, Own: true} // arena block 0 is zero
+	case useFooter, useTrailer:
+		io.Addr.Off = int64(l.footAt) * BlockSize
+		io.Mem = l.footMem
+	case useLifeSync, useSealSync, useFenceSync, useOldSync:
+		io.Kind = IOSync
+	case useCreate:
+		io.Kind = IOCreate
+		io.Mem.Len = l.cfg.SegmentSize
+	case useRemove:
+		io.Kind = IORemove
+	case useHeader, usePayload, usePutSum, useRead, useReadSum:
+		panic("l2/seglog: not a segment's task")
+	}
+	return l.startOp(t, io)
+}
+
+// startOp takes a slot for the I/O.
+func (l *Log) startOp(t task, io IO) *IO {
+	i := l.opFree[len(l.opFree)-1]
+	l.opFree = l.opFree[:len(l.opFree)-1]
+	o := &l.ops[i]
+	o.generation++
+	o.busy = true
+	o.task = t
+	io.ID = uint64(o.generation)<<32 | uint64(i)
+	o.io = io
+	side := l.side(&io)
+	side.ops++
+	side.bytes += ioBytes(&io)
+	return &o.io
+}
+
+// side is whose share the I/O counts against.
+func (l *Log) side(io *IO) *load {
+	if io.Load {
+		return &l.loads
+	}
+	return &l.stores
+}
+
+// ioBytes is the length of a read or write.
+func ioBytes(io *IO) int64 {
+	if io.Kind == IORead || io.Kind == IOWrite {
+		return io.Mem.Len
+	}
+	return 0
+}
+
+// wanted is the result of an I/O that succeeds.
+func wanted(io *IO) int64 {
+	switch io.Kind {
+	case IORead, IOWrite, IOSum:
+		return io.Mem.Len
+	case IOCreate, IOSync, IORemove:
+	}
+	return 0
+}
+
+// Done gives back the result of an I/O: res as [IOKind] says, any other value than the wanted one is an error; sum with IOSum.
+// I/Os may end in any order, each once.
+func (l *Log) Done(id uint64, res int64, sum uint64) {
+	i := uint32(id)
+	if int(i) >= len(l.ops) || !l.ops[i].busy || l.ops[i].io.ID != id {
+		panic("l2/seglog: completion of an I/O that is not in flight")
+	}
+	o := &l.ops[i]
+	ok := res == wanted(&o.io)
+	side := l.side(&o.io)
+	side.ops--
+	side.bytes -= ioBytes(&o.io)
+	if !ok {
+		l.stats.IOErrors++
+	} else if o.io.Kind == IOWrite {
+		l.stats.WriteBytes += uint64(res)
+	}
+	o.busy = false
+	l.opFree = append(l.opFree, i)
+	l.dispatch(o.task, ok, sum)
+	l.step()
+}
+
+// dispatch gives a result to what waits for it.
+func (l *Log) dispatch(t task, ok bool, sum uint64) {
+	switch t.use {
+	case useHeader:
+		l.headerDone(t.owner, ok)
+	case useFirst, useErase:
+		l.lifeWritten(t.owner, ok)
+	case useLifeSync:
+		l.lifeSynced(t.owner, ok)
+	case useFooter, useTrailer:
+		l.footerDone(t.owner, ok)
+	case useSealSync:
+		l.sealSyncDone(t.owner, ok)
+	case useFenceSync:
+		l.fencesSynced(t.owner, ok)
+	case useOldSync:
+		l.oldSynced(t.owner, ok)
+	case useCreate:
+		l.createDone(t.owner, ok)
+	case useRemove:
+		l.removeDone(t.owner, ok)
+	case usePayload:
+		l.payloadDone(t.owner, ok)
+	case usePutSum:
+		l.putSumDone(t.owner, sum, ok)
+	case useRead:
+		l.readDone(t.owner, ok)
+	case useReadSum:
+		l.readSumDone(t.owner, sum, ok)
+	}
+}

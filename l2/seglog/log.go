@@ -1,0 +1,209 @@
+// Package seglog is the disk store's pure core: the format of the segment files, the index of what is in them, recovery, and the
+// decision what to read and write. It does no I/O, reads no clock and starts no goroutine.
+//
+// A [Log] is a state machine between its caller and a driver. [Log.Put], [Log.Read], [Log.Delete] and [Log.Clear] queue work;
+// [Log.NextIO] hands out I/Os, which the driver carries out in any order and side by side; [Log.Done] takes their results;
+// [Log.Outcome] answers the caller. A turn of the driver is
+//
+//	Done for every completion; Put, Read, Delete, Clear as asked; Flush; NextIO until it says no; Outcome until it says no
+//
+// with a [Log.Tick] about once a second. All on one goroutine.
+//
+// The store is a log of segment files of one size, written one after the other and reclaimed whole, oldest first. Records are
+// written in groups: values first, then a header block that makes them exist. Every record has a sequence, and the highest
+// counts, wherever it lies. Every life of a segment has a generation and a random nonce, which its blocks are sealed with, so
+// that nothing of a former life, and no value, is ever taken for a record. docs/FORMAT.md has the bytes; group.go, segment.go,
+// fence.go and read.go each begin with the life of what they are named for.
+package seglog
+
+import "time"
+
+// A State is the state of a [Log] as a whole.
+type State uint8
+
+// The states of a log.
+const (
+	// StateOK: all works.
+	StateOK State = iota
+	// StateDegraded: the disk refused a write. Puts are refused, deletes are not durable; retried by itself.
+	StateDegraded
+	// StateClosing: BeginClose was called; run I/Os until Idle.
+	StateClosing
+	// StateClosed: all is written and sealed.
+	StateClosed
+)
+
+// String names the state.
+func (s State) String() string {
+	switch s {
+	case StateOK:
+		return "ok"
+	case StateDegraded:
+		return "degraded"
+	case StateClosing:
+		return "closing"
+	case StateClosed:
+		return "closed"
+	}
+	return "unknown"
+}
+
+// A Log is the state machine of the disk store. It belongs to one goroutine.
+type Log struct {
+	cfg   Config
+	stats Stats
+
+	phase  phaseState
+	health healthState
+
+	now     time.Duration
+	retryAt time.Duration // degraded: when to try again
+	backoff time.Duration
+	fileAt  time.Duration // before it no file is created, nor a foreign one removed
+	prepare bool          // degraded: a new segment may be made, to try the disk
+
+	seq        uint64 // the next one
+	generation uint64 // the last one given
+
+	// Segments.
+	segs      []segment
+	segBlocks uint32
+	active    uint32 // or none
+	spare     uint32 // being made ready, or ready; or none
+	evicting  uint32 // or none
+	footing   uint32 // whose footer is being written; or none
+	syncing   uint32 // being synced for what a former process wrote; or none
+	unsynced  int    // segments for which that is to be done
+	stale     int    // segments whose records on disk the index does not know: see fence.go
+	diskBytes int64
+	logs      [][]record // free buffers for segment.log
+	starved   bool       // a put waits for room in the index
+
+	// The arena's blocks: 0 is zero, first for a segment's first block, footBlocks from foot for footers, the rest for headers.
+	first, foot, footBlocks, headers uint32
+	footMem                          Mem    // the footer part being written
+	footAt                           uint32 // and its block
+
+	index    index
+	reserved int // entries kept for puts in flight
+
+	// Puts.
+	puts    pool[put]
+	putKeys chain
+	queue   list // puts without a place, in order
+	work    list // puts with I/Os to hand out, in order
+
+	groups    []group
+	groupFree []uint32
+	open      uint32 // or none
+
+	// Deletes and clears.
+	fences          pool[fence]
+	fenceKeys       chain // tombstones
+	fenceQueue      list
+	fenceWaiting    list
+	fenceUnsynced   list
+	fenceSyncing    list
+	fencesWriting   int
+	clearsUnwritten int // clear fences queued or being written
+	owed            int // fences answered not durable and not written
+	acks            pool[ack]
+	cleared         map[uint64]uint64 // by namespace: records below this sequence are gone, and may still be in the index
+	clearedAll      uint64            // the same for all
+	sweeps          ring[sweep]
+	cursor          uint32 // of the sweeps' walk through the index
+	round           uint64
+
+	// Reads.
+	reads    pool[read]
+	readWork list // with pieces to hand out
+	readSums list // to be verified
+
+	// I/Os.
+	ops      []op
+	opFree   []uint32
+	control  ring[task]
+	loads    load
+	stores   load
+	outcomes ring[Outcome]
+}
+
+// newLog makes a log of n segments, all absent. cfg has its defaults.
+func newLog(cfg Config, n int) *Log {
+	l := &Log{
+		cfg: cfg, segs: make([]segment, n), segBlocks: uint32(cfg.SegmentSize / BlockSize),
+		active: none, spare: none, evicting: none, footing: none, syncing: none, open: none,
+		index: newIndex(&cfg, n), cursor: 1, cleared: make(map[uint64]uint64),
+		putKeys: newChain(min(cfg.MaxQueue, 1<<16)), fenceKeys: newChain(1 << 13),
+		ops: make([]op, cfg.MaxInFlight), opFree: make([]uint32, 0, cfg.MaxInFlight),
+	}
+	for i := range l.ops {
+		l.opFree = append(l.opFree, uint32(i))
+	}
+	arena := uint32(len(cfg.Arena) / BlockSize)
+	l.first, l.foot = 1, 2
+	l.footBlocks = min(max(arena/4, 1), 16)
+	l.headers = l.foot + l.footBlocks
+	clear(cfg.Arena[:BlockSize])
+	l.groups = make([]group, arena-l.headers)
+	for i := range l.groups {
+		l.groupFree = append(l.groupFree, uint32(i))
+	}
+	return l
+}
+
+// nextSeq gives the next sequence.
+func (l *Log) nextSeq() uint64 {
+	s := l.seq
+	l.seq++
+	return s
+}
+
+// Flush lets queued records go out, and does a bounded step of background work. The driver calls it once a turn, before it takes
+// I/Os.
+func (l *Log) Flush() {
+	l.closeGroup()
+	l.evictSome()
+	l.sweepSome()
+	l.step()
+	for l.stuck() {
+		l.evictSome()
+		l.step()
+	}
+	l.closeGroup()
+}
+
+// step does what has become possible.
+func (l *Log) step() {
+	l.reclaim()
+	if l.health == healthOK && l.phase != phaseClosed {
+		l.writeFences()
+	}
+	l.pump()
+	l.sealSome()
+	l.syncFences()
+	l.syncOld()
+	l.closeSome()
+}
+
+// stuck says that work waits for an eviction, and that there is no I/O whose end would bring the driver back: then the eviction
+// is not done a step a turn, because there may be no next turn.
+func (l *Log) stuck() bool {
+	return l.evicting != none && l.segs[l.evicting].state == segmentEvicting &&
+		(l.queue.n > 0 || l.fenceQueue.n > 0 && l.health == healthOK) &&
+		len(l.opFree) == len(l.ops) && l.control.n+l.work.n+l.readWork.n+l.readSums.n == 0
+}
+
+// Pending says whether background work is left that no completion will trigger: the driver should call Flush again soon rather
+// than block. Nothing waits for it, so that ignoring it is not wrong.
+func (l *Log) Pending() bool {
+	return l.sweeps.n > 0 || l.evicting != none && l.segs[l.evicting].state == segmentEvicting
+}
+
+// outcome queues an outcome.
+func (l *Log) outcome(tok Token, kind OutcomeKind, res Result) {
+	l.outcomes.push(Outcome{Token: tok, Kind: kind, Result: res})
+}
+
+// Outcome returns the next outcome. The driver drains it after every call that may make one.
+func (l *Log) Outcome() (Outcome, bool) { return l.outcomes.pop() }

@@ -1,0 +1,182 @@
+package seglog
+
+// readState is where a read is in its life.
+//
+//	free --Read--> reading --all pieces in--> summing --sum handed out--> checking --> free
+//	 ^                | failed I/O                                           ^
+//	 +---- failing <--+  (waits for the other pieces)                        |
+//	                                                          the sum's completion
+type readState uint8
+
+const (
+	readFree     readState = iota
+	readReading            // pieces are to be handed out (then in Log.readWork) or in flight
+	readFailing            // a piece failed; others are in flight
+	readSumming            // in Log.readSums
+	readChecking           // its checksum is being computed
+)
+
+var readMoves = moves{
+	readFree:     to(readReading),
+	readReading:  to(readFailing, readSumming),
+	readFailing:  to(readFree),
+	readSumming:  to(readChecking),
+	readChecking: to(readFree),
+}
+
+// String names the state.
+func (s readState) String() string {
+	names := [...]string{"free", "reading", "failing", "summing", "checking"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return "unknown"
+}
+
+// A read is a value on its way from the disk. It holds its segment, which is not reused before it ends.
+type read struct {
+	key     Key
+	seq     uint64 // of the record found: another one is another value
+	sum     uint64
+	dst     Mem
+	tok     Token
+	size    int64
+	issued  int64 // bytes handed out, up to AlignUp(size)
+	flying  int32
+	segment uint32
+	block   uint32
+	state   readState
+}
+
+// visible returns the key's entry if it may be seen, or 0.
+func (l *Log) visible(k *Key) uint32 {
+	i := l.index.find(k)
+	if i == 0 {
+		return 0
+	}
+	if e := &l.index.entries[i]; e.ghost() || l.coveredEntry(e) {
+		return 0
+	}
+	return i
+}
+
+// Find says whether the key's record is on disk, and its value's size in bytes.
+func (l *Log) Find(k *Key) (size int64, ok bool) {
+	if l.owed > 0 {
+		return 0, false
+	}
+	i := l.visible(k)
+	if i == 0 {
+		return 0, false
+	}
+	return int64(l.index.entries[i].size), true
+}
+
+// Read reads the key's value into dst, which is aligned to BlockSize and AlignUp(size) long at least, and is the log's until
+// the OutcomeRead. False, and no outcome: the key is not visible, or the log is closing.
+func (l *Log) Read(k *Key, dst Mem, tok Token) bool {
+	if l.owed > 0 || l.phase != phaseOpen {
+		return false
+	}
+	ei := l.visible(k)
+	if ei == 0 {
+		return false
+	}
+	e := &l.index.entries[ei]
+	checkMem("read", dst, int64(e.size))
+	if e.size == 0 {
+		if e.sum != emptySum {
+			l.stats.BadRecords++
+			l.stats.ReadMisses++
+			l.index.bury(ei)
+			l.outcome(tok, OutcomeRead, ResultMiss)
+			return true
+		}
+		l.stats.Reads++
+		l.outcome(tok, OutcomeRead, ResultOK)
+		return true
+	}
+	i := l.reads.take()
+	r := l.reads.at(i)
+	*r = read{
+		key: *k, seq: e.seq, sum: e.sum, dst: dst, tok: tok, size: int64(e.size), segment: e.segment, block: e.block,
+	}
+	move(readMoves, "read", &r.state, readReading)
+	l.segs[r.segment].readers++
+	l.readWork.push(l.reads.links, i)
+	return true
+}
+
+// readDone takes the result of reading a piece of read i.
+func (l *Log) readDone(i uint32, ok bool) {
+	r := l.reads.at(i)
+	r.flying--
+	if !ok && r.state == readReading {
+		if r.issued < AlignUp(r.size) {
+			l.readWork.remove(l.reads.links, i)
+		}
+		move(readMoves, "read", &r.state, readFailing)
+	}
+	if r.flying > 0 {
+		return
+	}
+	switch r.state {
+	case readFailing:
+		l.badRecord(r)
+		l.endRead(i, ResultIO)
+	case readReading:
+		if r.issued == AlignUp(r.size) {
+			move(readMoves, "read", &r.state, readSumming)
+			l.readSums.push(l.reads.links, i)
+		}
+	case readFree, readSumming, readChecking:
+		panic("l2/seglog: read completes in state " + r.state.String())
+	}
+}
+
+// readSumDone takes the checksum of what read i read.
+func (l *Log) readSumDone(i uint32, sum uint64, ok bool) {
+	r := l.reads.at(i)
+	switch {
+	case !ok: // the memory could not be read: no fault of the record
+		l.endRead(i, ResultIO)
+	case sum != r.sum:
+		l.badRecord(r)
+		l.endRead(i, ResultMiss)
+	case l.owed > 0 || !l.unchanged(r):
+		l.endRead(i, ResultMiss)
+	default:
+		l.stats.ReadBytes += uint64(r.size)
+		l.endRead(i, ResultOK)
+	}
+}
+
+// unchanged says that the record read is still the one that counts.
+func (l *Log) unchanged(r *read) bool {
+	e := l.visible(&r.key)
+	return e != 0 && l.index.entries[e].seq == r.seq
+}
+
+// badRecord makes the record invisible for good, unless it was replaced meanwhile.
+func (l *Log) badRecord(r *read) {
+	l.stats.BadRecords++
+	if e := l.index.find(&r.key); e != 0 && l.index.entries[e].seq == r.seq {
+		l.index.bury(e)
+	}
+}
+
+// endRead ends read i, none of whose I/Os is in flight.
+func (l *Log) endRead(i uint32, res Result) {
+	r := l.reads.at(i)
+	move(readMoves, "read", &r.state, readFree)
+	if res == ResultOK {
+		l.stats.Reads++
+	} else {
+		l.stats.ReadMisses++
+	}
+	l.outcome(r.tok, OutcomeRead, res)
+	segment := r.segment
+	l.reads.give(i)
+	l.segs[segment].readers--
+	l.drained(segment)
+}

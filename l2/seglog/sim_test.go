@@ -1,0 +1,527 @@
+package seglog
+
+import (
+	"bytes"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/zeebo/xxh3"
+)
+
+var (
+	simSeed  = flag.Uint64("sim.seed", 0, "run only this seed of TestSimulation")
+	simSeeds = flag.Int("sim.seeds", 100, "how many seeds TestSimulation runs")
+	simTrace = flag.Bool("sim.trace", false, "log what happens")
+	simSteps = flag.Int("sim.steps", 2000, "steps a seed")
+)
+
+const (
+	simSlots    = 24
+	simSlotSize = 64 << 10
+)
+
+// simGarbage is what memory holds that nobody wrote.
+var simGarbage = bytes.Repeat([]byte{0xee}, simSlotSize)
+
+// A simIO is an I/O in flight.
+type simIO struct {
+	io   IO
+	snap simSnap
+}
+
+// A simAsk is a request in flight.
+type simAsk struct {
+	key  Key
+	put  int
+	slot int
+	size int64
+	kind OutcomeKind
+}
+
+// A sim runs one log on a simulated disk against the model.
+type sim struct {
+	t      *testing.T
+	rng    *rand.Rand
+	cfg    Config
+	l      *Log
+	disk   *simDisk
+	model  *simModel
+	pool   []byte
+	slots  []int // free ones
+	asks   map[Token]*simAsk
+	flying []simIO
+	tok    Token
+	now    time.Duration
+	nonces uint64
+	steps  int
+
+	faults     int // in a thousand I/Os
+	createFail bool
+	readFaults uint64 // injected since the last start
+	torn       bool   // the power was cut
+	keys       int
+	small      bool
+	ended      map[string]int
+}
+
+func newSim(t *testing.T, seed uint64) *sim {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	segment := int64(16+rng.IntN(48)) * BlockSize
+	s := &sim{
+		t: t, rng: rng, model: newSimModel(), asks: make(map[Token]*simAsk), pool: make([]byte, simSlots*simSlotSize),
+		keys: 5 + rng.IntN(60), small: rng.IntN(3) == 0, faults: []int{0, 0, 3, 30}[rng.IntN(4)], ended: make(map[string]int),
+	}
+	s.cfg = Config{
+		Size: segment*int64(4+rng.IntN(5)) + int64(rng.IntN(5000)), SegmentSize: segment,
+		Arena:      make([]byte, ArenaMin+rng.IntN(40)*BlockSize),
+		MaxEntries: 100 + rng.IntN(200), MaxQueue: 4 + rng.IntN(60), MaxFences: 8 + rng.IntN(40),
+		MaxInFlight: 4 + rng.IntN(28), MaxInFlightBytes: int64(1+rng.IntN(20)) * 16384, IOSize: int64(1+rng.IntN(6)) * BlockSize,
+		Nonce: s.nonce, Seed: seed,
+	}
+	if rng.IntN(3) == 0 {
+		s.cfg.HashMask = 7
+	}
+	s.disk = newSimDisk(rng, s.cfg.Size)
+	s.start()
+	return s
+}
+
+func (s *sim) nonce() (n [16]byte) {
+	s.nonces++
+	binary.LittleEndian.PutUint64(n[:], s.nonces*0x9e3779b97f4a7c15)
+	return n
+}
+
+// start recovers the log from the disk.
+func (s *sim) start() Report {
+	for at := 0; at < len(s.cfg.Arena); at += BlockSize {
+		copy(s.cfg.Arena[at:], simGarbage[:BlockSize])
+	}
+	l, report, err := Recover(s.cfg, s.disk)
+	require.NoError(s.t, err)
+	s.l = l
+	s.slots = s.slots[:0]
+	for i := range simSlots {
+		s.slots = append(s.slots, i)
+	}
+	clear(s.asks)
+	s.flying = s.flying[:0]
+	s.readFaults = 0
+	s.now = 0
+	return report
+}
+
+func (s *sim) key() Key {
+	k := Key{Namespace: uint64(s.rng.IntN(3)), Layout: uint64(s.rng.IntN(2))}
+	k.Hash[31] = byte(s.rng.IntN(s.keys))
+	return k
+}
+
+// tracef says what happens, if asked to.
+func (s *sim) tracef(format string, args ...any) {
+	if *simTrace {
+		s.t.Logf("%d: %s", s.steps, fmt.Sprintf(format, args...))
+	}
+}
+
+// step does one random thing.
+func (s *sim) step() {
+	switch n := s.rng.IntN(100); {
+	case n < 22:
+		s.put()
+	case n < 30:
+		s.read()
+	case n < 35:
+		s.delete()
+	case n < 36 && s.rng.IntN(4) == 0:
+		s.clear()
+	case n < 48:
+		s.l.Flush()
+	case n < 60:
+		s.begin(1 + s.rng.IntN(8))
+	case n < 96:
+		s.complete()
+	case n < 98:
+		s.now += time.Duration(s.rng.IntN(2000)) * time.Millisecond
+		s.l.Tick(s.now)
+	default:
+		if s.rng.IntN(60) == 0 {
+			s.createFail = !s.createFail && s.faults > 0
+		}
+	}
+	s.drain()
+	s.steps++
+	if err := s.l.CheckInvariants(); err != nil {
+		s.t.Fatalf("step %d: %v", s.steps, err)
+	}
+	if s.l.fenceUnsynced.n+s.l.fenceSyncing.n+s.l.fenceWaiting.n+s.l.fencesWriting+s.l.fenceQueue.n+s.l.unsynced == 0 {
+		s.model.bury()
+	}
+}
+
+func (s *sim) slot() (int, bool) {
+	if len(s.slots) == 0 {
+		return 0, false
+	}
+	i := s.slots[len(s.slots)-1]
+	s.slots = s.slots[:len(s.slots)-1]
+	return i, true
+}
+
+func (s *sim) mem(slot int) []byte { return s.pool[slot*simSlotSize:][:simSlotSize] }
+
+func (s *sim) put() {
+	slot, ok := s.slot()
+	if !ok {
+		return
+	}
+	k := s.key()
+	sizes := [...]int64{1, 511, 4095, 4096, 4097, 9000, int64(s.rng.IntN(30000)), int64(s.rng.IntN(60000)), 0}
+	size := sizes[s.rng.IntN(len(sizes))]
+	if s.small {
+		size = sizes[s.rng.IntN(4)] // many records a segment: the index is what runs out
+	}
+	if size == 0 && s.rng.IntN(3) != 0 {
+		size = 100
+	}
+	p := s.mem(slot)
+	copy(p, simGarbage)
+	simFill(p[:size], len(s.model.puts))
+	s.tok++
+	src := Mem{Off: int64(slot * simSlotSize), Len: simSlotSize}
+	// The put must be known before it can end inside the call.
+	id := s.model.put(k, size)
+	s.asks[s.tok] = &simAsk{key: k, put: id, slot: slot, size: size, kind: OutcomePut}
+	if s.rng.IntN(2) == 0 {
+		ok = s.l.PutSummed(&k, src, size, xxh3.Hash(p[:size]), s.tok)
+	} else {
+		ok = s.l.Put(&k, src, size, s.tok)
+	}
+	if !ok {
+		delete(s.asks, s.tok)
+		s.slots = append(s.slots, slot)
+		s.model.byKey[k] = s.model.byKey[k][:len(s.model.byKey[k])-1]
+		s.model.puts = s.model.puts[:id]
+	}
+}
+
+func (s *sim) read() {
+	slot, ok := s.slot()
+	if !ok {
+		return
+	}
+	k := s.key()
+	size, found := s.l.Find(&k)
+	s.tok++
+	s.asks[s.tok] = &simAsk{key: k, slot: slot, size: size, kind: OutcomeRead}
+	started := s.l.Read(&k, Mem{Off: int64(slot * simSlotSize), Len: simSlotSize}, s.tok)
+	require.Equal(s.t, found, started)
+	if !started {
+		delete(s.asks, s.tok)
+		s.slots = append(s.slots, slot)
+	}
+}
+
+func (s *sim) delete() {
+	keys := make([]Key, 1+s.rng.IntN(3))
+	s.tok++
+	for i := range keys {
+		keys[i] = s.key()
+		s.model.hide(keys[i], s.tok)
+	}
+	fenced := s.l.Delete(keys, s.tok)
+	s.tracef("delete %d: %x, fenced %t, stale %d", s.tok, keys, fenced, s.l.stale)
+	s.fence(fenced)
+	for i := range keys {
+		_, ok := s.l.Find(&keys[i])
+		require.False(s.t, ok, "found after delete")
+	}
+}
+
+func (s *sim) clear() {
+	ns := uint64(s.rng.IntN(3))
+	s.tok++
+	for k := range s.model.byKey {
+		if k.Namespace == ns {
+			s.model.hide(k, s.tok)
+		}
+	}
+	s.tracef("clear %d: %d", s.tok, ns)
+	s.fence(s.l.Clear(ns, s.tok))
+}
+
+func (s *sim) fence(fenced bool) {
+	if !fenced {
+		s.model.acknowledge(s.tok)
+		return
+	}
+	s.asks[s.tok] = &simAsk{kind: OutcomeFence}
+}
+
+// drain takes the outcomes and holds them against the model.
+func (s *sim) drain() {
+	for {
+		o, ok := s.l.Outcome()
+		if !ok {
+			return
+		}
+		a := s.asks[o.Token]
+		require.NotNil(s.t, a, "outcome %v for nothing asked", o)
+		require.Equal(s.t, a.kind, o.Kind)
+		delete(s.asks, o.Token)
+		s.tracef("%v: put %d of %x", o, a.put, a.key)
+		s.ended[fmt.Sprintf("%v %v", o.Kind, o.Result)]++
+		switch o.Kind {
+		case OutcomePut:
+			s.model.puts[a.put].ok = o.Result == ResultOK
+			require.NotEqual(s.t, ResultNotDurable, o.Result)
+		case OutcomeRead:
+			if o.Result == ResultOK {
+				if err := s.model.check(a.key, s.mem(a.slot)[:a.size]); err != nil {
+					s.t.Fatalf("step %d: read: %v", s.steps, err)
+				}
+			}
+		case OutcomeFence:
+			if o.Result == ResultOK {
+				s.model.acknowledge(o.Token)
+			}
+			continue
+		}
+		copy(s.mem(a.slot), simGarbage) // the memory is somebody else's now
+		s.slots = append(s.slots, a.slot)
+	}
+}
+
+// begin starts up to n I/Os.
+func (s *sim) begin(n int) {
+	for range n {
+		io, ok := s.l.NextIO()
+		if !ok {
+			return
+		}
+		f := simIO{io: *io}
+		if io.Kind == IOSync {
+			f.snap = s.disk.beginSync(io.Addr.Segment)
+		}
+		s.flying = append(s.flying, f)
+	}
+	require.LessOrEqual(s.t, len(s.flying), s.cfg.MaxInFlight)
+}
+
+func (s *sim) ioMem(m Mem) []byte {
+	if m.Own {
+		return s.cfg.Arena[m.Off:][:m.Len]
+	}
+	return s.pool[m.Off:][:m.Len]
+}
+
+// complete ends one I/O, well or badly.
+func (s *sim) complete() {
+	if len(s.flying) == 0 {
+		return
+	}
+	i := s.rng.IntN(len(s.flying))
+	f := s.flying[i]
+	s.flying = slices.Delete(s.flying, i, i+1)
+	res, sum := s.carryOut(&f, s.rng.IntN(1000) < s.faults)
+	s.l.Done(f.io.ID, res, sum)
+}
+
+func (s *sim) carryOut(f *simIO, fault bool) (res int64, sum uint64) {
+	io := &f.io
+	switch io.Kind {
+	case IORead:
+		if fault {
+			s.readFaults++
+			return []int64{-5, io.Mem.Len - simSector, 0}[s.rng.IntN(3)], 0
+		}
+		n, _ := s.disk.ReadAt(io.Addr.Segment, s.ioMem(io.Mem), io.Addr.Off)
+		return int64(n), 0
+	case IOWrite:
+		some := s.rng.IntN(3)
+		s.disk.write(io.Addr.Segment, s.ioMem(io.Mem), io.Addr.Off, func() bool {
+			return !fault || some == 2 || some == 1 && s.rng.IntN(2) == 0
+		})
+		if fault {
+			return []int64{-5, -28, -30, io.Mem.Len - simSector, 0}[s.rng.IntN(5)], 0
+		}
+		return io.Mem.Len, 0
+	case IOSum:
+		if fault {
+			return -14, 0
+		}
+		return io.Mem.Len, xxh3.Hash(s.ioMem(io.Mem))
+	case IOSync:
+		if fault {
+			return -5, 0
+		}
+		s.disk.endSync(io.Addr.Segment, f.snap)
+		return 0, 0
+	case IOCreate:
+		if fault || s.createFail {
+			return -28, 0
+		}
+		s.disk.create(s.t, io.Addr.Segment, io.Mem.Len)
+		return 0, 0
+	case IORemove:
+		if fault {
+			return -30, 0
+		}
+		delete(s.disk.files, io.Addr.Segment)
+		return 0, 0
+	}
+	panic("unknown kind")
+}
+
+// crash kills the process, or the machine, and starts again.
+func (s *sim) crash(power bool) {
+	s.tracef("crash, power %t", power)
+	visible := make(map[Key]bool)
+	for k := range s.model.byKey {
+		if _, ok := s.l.Find(&k); ok {
+			visible[k] = true
+		}
+	}
+	// What was in flight may or may not have reached the disk, sector by sector.
+	for i := range s.flying {
+		if f := &s.flying[i]; f.io.Kind == IOWrite {
+			some := s.rng.IntN(3)
+			s.disk.write(f.io.Addr.Segment, s.ioMem(f.io.Mem), f.io.Addr.Off, func() bool {
+				return some == 2 || some == 1 && s.rng.IntN(2) == 0
+			})
+		}
+	}
+	if power {
+		s.disk.cutPower()
+		s.torn = true
+	}
+	s.model.restart(power)
+	report := s.start()
+	require.NoError(s.t, s.l.CheckInvariants())
+	if !power && report.Dropped == 0 {
+		for k := range visible {
+			_, ok := s.l.Find(&k)
+			require.True(s.t, ok, "step %d: %v was acknowledged and is gone", s.steps, k)
+		}
+	}
+	for i := range s.l.segs {
+		g := &s.l.segs[i]
+		s.tracef("segment %d: %v, generation %d, stale %t", g.id, g.state, g.generation, g.stale)
+	}
+	s.verifyAll()
+}
+
+// verifyAll reads every key of the model straight from the disk.
+func (s *sim) verifyAll() {
+	for k := range s.model.byKey {
+		e := s.l.visible(&k)
+		if e == 0 {
+			continue
+		}
+		en := &s.l.index.entries[e]
+		p := make([]byte, en.size)
+		_, err := s.disk.ReadAt(s.l.segs[en.segment].id, p, int64(en.block)*BlockSize)
+		require.NoError(s.t, err)
+		if s.torn && xxh3.Hash(p) != en.sum {
+			continue // a read will find that out
+		}
+		if err := s.model.check(k, p); err != nil {
+			s.t.Fatalf("step %d: after restart: %v: %v", s.steps, k, err)
+		}
+	}
+}
+
+// settle turns faults off and demands that all comes to rest.
+func (s *sim) settle(idle func() bool) {
+	faults := s.faults
+	s.faults, s.createFail = 0, false
+	for range 20000 {
+		s.l.Flush()
+		s.begin(1000)
+		s.complete()
+		s.drain()
+		if len(s.flying) == 0 {
+			s.now += 500 * time.Millisecond
+			s.l.Tick(s.now)
+		}
+		if idle() {
+			s.faults = faults
+			return
+		}
+	}
+	s.t.Fatalf("step %d: no rest: %v, %d in flight, %+v", s.steps, s.l.State(), len(s.flying), s.l.Stats())
+}
+
+// calm is the baseline of an open log.
+func (s *sim) calm() bool {
+	return s.l.Idle() && s.l.State() == StateOK && s.l.fenceQueue.n == 0 && !s.l.Pending()
+}
+
+// closeAndReopen stops cleanly; nothing may be lost.
+func (s *sim) closeAndReopen() {
+	s.tracef("close")
+	s.settle(s.calm)
+	s.l.BeginClose()
+	s.settle(s.l.Idle)
+	require.Equal(s.t, StateClosed, s.l.State())
+	require.Empty(s.t, s.asks)
+	require.Empty(s.t, s.flying)
+	records := s.l.Stats().Records
+	s.model.bury()
+	s.model.restart(false)
+	report := s.start()
+	if report.Dropped == 0 {
+		require.GreaterOrEqual(s.t, s.l.Stats().Records, records)
+	}
+	s.verifyAll()
+}
+
+func (s *sim) run(steps int) {
+	for range steps {
+		s.step()
+		switch s.rng.IntN(1200) {
+		case 0, 1:
+			s.crash(false)
+		case 2:
+			s.crash(true)
+		case 3:
+			s.closeAndReopen()
+		}
+		if !s.torn {
+			require.LessOrEqual(s.t, s.l.stats.BadRecords, s.readFaults, "a record that was written does not verify")
+		}
+	}
+	s.settle(s.calm)
+	require.Empty(s.t, s.asks, "requests without an outcome")
+	require.Len(s.t, s.slots, simSlots)
+	require.NoError(s.t, s.l.CheckInvariants())
+	s.crash(false)
+}
+
+func TestSimulation(t *testing.T) {
+	seeds := make([]uint64, 0, *simSeeds)
+	for i := range *simSeeds {
+		seeds = append(seeds, uint64(i+1))
+	}
+	if *simSeed != 0 {
+		seeds = []uint64{*simSeed}
+	}
+	ended := make(map[string]int)
+	for _, seed := range seeds {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Logf("seed %d: go test ./l2/seglog -run TestSimulation -sim.seed %d", seed, seed)
+			s := newSim(t, seed)
+			s.run(*simSteps)
+			for what, n := range s.ended {
+				ended[what] += n
+			}
+		})
+	}
+	t.Logf("outcomes: %v", ended)
+}

@@ -1,0 +1,33 @@
+package seglog
+
+// Stats are a log's gauges and counters (since [Recover]).
+type Stats struct {
+	Records, LiveBytes      uint64 // visible records and the bytes of their values
+	DiskBytes               uint64 // bytes of all segment files
+	Puts, PutBytes          uint64 // puts that became visible
+	PutErrors, Superseded   uint64 // puts that failed, and that were overtaken
+	Reads, ReadBytes        uint64 // reads verified
+	ReadMisses, BadRecords  uint64 // reads that ended without a value; of these, records that failed to verify or read
+	Tombstones, Clears      uint64 // delete and clear records written
+	NotDurable              uint64 // deletes and clears answered so
+	EvictedSegments         uint64
+	EvictedRecords          uint64
+	WriteBytes              uint64 // all bytes written
+	IOErrors                uint64
+	Degradations            uint64 // times the state became degraded
+	InFlight, InFlightBytes uint64 // I/Os handed out, bytes of the reads and writes among them
+	Queued, FencesOwed      uint64 // puts not yet given a place; fences not yet written
+}
+
+// Stats returns gauges and counters.
+func (l *Log) Stats() Stats {
+	s := l.stats
+	s.Records = uint64(l.index.used() - l.index.ghosts)
+	s.LiveBytes = uint64(l.index.bytes)
+	s.DiskBytes = uint64(l.diskBytes)
+	s.InFlight = uint64(l.loads.ops + l.stores.ops)
+	s.InFlightBytes = uint64(l.loads.bytes + l.stores.bytes)
+	s.Queued = uint64(l.queue.n)
+	s.FencesOwed = uint64(l.fenceQueue.n + l.fencesWriting)
+	return s
+}
