@@ -1,0 +1,80 @@
+package l2
+
+import (
+	"sync"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/slotcache/slotcache/l2/segdir"
+	"github.com/slotcache/slotcache/l2/seglog"
+)
+
+// helpers do what would keep the loop from its callers: one goroutine makes,
+// syncs and removes files, in the order it is told to, another computes checksums.
+// Results go to the inbox.
+type helpers struct {
+	dir   *segdir.Dir
+	box   *inbox
+	files chan seglog.IO // have room for all that the log starts at once
+	sums  chan sumJob
+	ended sync.WaitGroup
+}
+
+// A sumJob is a checksum to compute.
+type sumJob struct {
+	id    uint64
+	bytes []byte
+}
+
+// newHelpers starts the helpers. They end with close.
+func newHelpers(dir *segdir.Dir, box *inbox) *helpers {
+	h := &helpers{
+		dir:   dir,
+		box:   box,
+		files: make(chan seglog.IO, maxInFlight),
+		sums:  make(chan sumJob, maxInFlight),
+	}
+	h.ended.Go(h.runFiles)
+	h.ended.Go(h.runSums)
+	return h
+}
+
+// file hands over an I/O on a whole file.
+func (h *helpers) file(io seglog.IO) { h.files <- io }
+
+// sum hands over a checksum.
+func (h *helpers) sum(j sumJob) { h.sums <- j }
+
+// close ends the helpers when they have done what they were given.
+func (h *helpers) close() {
+	close(h.files)
+	close(h.sums)
+	h.ended.Wait()
+}
+
+func (h *helpers) runFiles() {
+	for io := range h.files {
+		err := h.do(io)
+		h.box.report(result{id: io.ID, res: -segdir.Errno(err), err: err})
+	}
+}
+
+// do carries out an I/O on a whole file.
+func (h *helpers) do(io seglog.IO) error {
+	switch io.Kind {
+	case seglog.IOCreate:
+		return h.dir.Create(io.Addr.Segment, io.Mem.Len)
+	case seglog.IOSync:
+		return h.dir.Sync(io.Addr.Segment)
+	case seglog.IORemove:
+		return h.dir.Remove(io.Addr.Segment)
+	case seglog.IORead, seglog.IOWrite, seglog.IOSum:
+	}
+	panic("l2: " + io.Kind.String() + " is not a helper's")
+}
+
+func (h *helpers) runSums() {
+	for j := range h.sums {
+		h.box.report(result{id: j.id, res: int64(len(j.bytes)), sum: xxh3.Hash(j.bytes)})
+	}
+}

@@ -1,0 +1,64 @@
+package l2_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slotcache/slotcache/l2"
+	"github.com/slotcache/slotcache/ring"
+)
+
+// The test binary is its own helper process when one of these names a directory.
+const (
+	writerVariable = "L2_TEST_WRITER" // put until killed
+	holderVariable = "L2_TEST_HOLDER" // hold the store until killed
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(writerVariable); dir != "" {
+		fmt.Fprintln(os.Stderr, "writer:", runWriter(dir))
+		os.Exit(1)
+	}
+	if dir := os.Getenv(holderVariable); dir != "" {
+		fmt.Fprintln(os.Stderr, "holder:", runHolder(dir))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// requireUring names the variable that makes a kernel without io_uring a failure
+// instead of a reason to skip.
+const requireUring = "SLOTCACHE_REQUIRE_URING"
+
+// open opens a store that must open. It is closed at the end of the test.
+func open(t testing.TB, dir string, opts l2.Options) *l2.Store {
+	t.Helper()
+	s, err := l2.Open(dir, opts)
+	if errors.Is(err, ring.ErrUnavailable) && os.Getenv(requireUring) == "" {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// pattern is random bytes, made once.
+var pattern = sync.OnceValue(func() []byte {
+	p := make([]byte, 16<<20)
+	rng := rand.NewChaCha8([32]byte{1})
+	_, _ = rng.Read(p) // never fails
+	return p
+})
+
+// value returns n bytes, 8 MiB at most, that depend on seed alone. They must not be
+// changed.
+func value(seed uint64, n int) []byte {
+	at := seed * 0x9e3779b97f4a7c15 >> (64 - 23)
+	return pattern()[at:][:n:n]
+}
