@@ -1,0 +1,88 @@
+package engine
+
+import "github.com/slotcache/slotcache/proto"
+
+// pageSize bounds the entries of one page of INSTANCES or TRANSFERS.
+const pageSize = 256
+
+func (e *Engine) onStats(r *request, body []byte) {
+	if proto.ParseEmpty(body) != nil {
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	}
+	var m Metrics
+	e.Metrics(&m)
+	out := &e.rep.stats
+	out.Counters = out.Counters[:0]
+	m.Each(func(name string, value uint64) {
+		out.Counters = append(out.Counters, proto.Counter{Name: name, Value: value})
+	})
+	e.begin(r, proto.StatusOK)
+	e.out = proto.AppendStatsReply(e.out, out)
+	e.send(r)
+}
+
+func (e *Engine) onInstances(r *request, body []byte) {
+	var in proto.Instances
+	if proto.ParseInstances(body, &in) != nil || in.Cursor > uint64(len(e.insts)) {
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	}
+	out := &e.rep.instances
+	out.Next, out.Instances = 0, out.Instances[:0]
+	for x := uint32(in.Cursor); x < e.instUsed; x++ {
+		i := &e.insts[x]
+		if i.state == instFree {
+			continue
+		}
+		if len(out.Instances) == pageSize {
+			out.Next = uint64(x)
+			break
+		}
+		state := proto.InstanceLive
+		if i.state != instLive {
+			state = proto.InstanceDraining
+		}
+		out.Instances = append(out.Instances, proto.InstanceInfo{
+			ID: i.id, Incarnation: i.incarnation, State: state, Transport: i.transport, PID: i.pid,
+			Staged: uint64(i.staged), Held: uint64(i.held), Quarantined: uint64(i.quarantined),
+			Name: i.name, Namespace: e.spaces[i.space].name,
+		})
+	}
+	e.begin(r, proto.StatusOK)
+	e.out = proto.AppendInstancesReply(e.out, out)
+	e.send(r)
+}
+
+func (e *Engine) onTransfers(r *request, body []byte) {
+	var in proto.Transfers
+	if proto.ParseTransfers(body, &in) != nil || in.Cursor > uint64(len(e.transfers)) {
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	}
+	out := &e.rep.transfers
+	out.Next, out.Transfers = 0, out.Transfers[:0]
+	for t := uint32(in.Cursor); t < uint32(len(e.transfers)); t++ {
+		p := &e.transfers[t]
+		if p.state == transferFree {
+			continue
+		}
+		if len(out.Transfers) == pageSize {
+			out.Next = uint64(t)
+			break
+		}
+		state := proto.TransferOpen
+		if p.state == transferQuarantined {
+			state = proto.TransferExpired
+		}
+		i := &e.insts[p.inst]
+		out.Transfers = append(out.Transfers, proto.TransferInfo{
+			Handle: e.handle(t), Kind: proto.TransferKind(p.kind), State: state,
+			Instance: i.id, Incarnation: i.incarnation,
+			Keys: p.count, Bytes: uint64(p.bytes), AgeMs: uint64((e.now - p.created).Milliseconds()),
+		})
+	}
+	e.begin(r, proto.StatusOK)
+	e.out = proto.AppendTransfersReply(e.out, out)
+	e.send(r)
+}

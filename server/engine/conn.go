@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/slotcache/slotcache/proto"
+)
+
+// connState is where a connection is in its life, as the engine sees it.
+//
+//	free --open--> new --HELLO--> ready --hangup--> closing --closed--> free
+//	                |                |                           ^
+//	                +---- hangup ----|---------------------------+
+//	                +---- closed ----+--> free
+type connState uint8
+
+const (
+	connFree connState = iota
+	connNew
+	connReady
+	connClosing
+)
+
+func (s connState) String() string {
+	switch s {
+	case connFree:
+		return "free"
+	case connNew:
+		return "new"
+	case connReady:
+		return "ready"
+	case connClosing:
+		return "closing"
+	}
+	return fmt.Sprintf("connState(%d)", uint8(s))
+}
+
+var connMoves = [...]uint8{
+	connFree:    1 << connNew,
+	connNew:     1<<connReady | 1<<connClosing | 1<<connFree,
+	connReady:   1<<connClosing | 1<<connFree,
+	connClosing: 1 << connFree,
+}
+
+// A conn is one open connection. inst and instGen name the instance it registered.
+type conn struct {
+	id      ConnID
+	state   connState
+	inline  bool // registered for inline transport
+	peer    Peer
+	inst    uint32
+	instGen uint32
+	layouts [proto.MaxLayouts]layout
+	nlayout uint16
+}
+
+// A layout is what the engine keeps of a registered one.
+type layout struct {
+	id   uint64
+	size int64 // largest object, in bytes
+}
+
+func (c *conn) moveTo(s connState) {
+	if connMoves[c.state]&(1<<s) == 0 {
+		panic(fmt.Sprintf("engine: connection moves from %v to %v", c.state, s))
+	}
+	c.state = s
+}
+
+// hangup closes c after its last replies.
+func (c *conn) hangup(e *Engine) {
+	if c.state == connClosing {
+		return
+	}
+	c.moveTo(connClosing)
+	e.host.Hangup(c.id)
+}
+
+// connOf finds an open connection, or nil when id is of an earlier life.
+func (e *Engine) connOf(id ConnID) *conn {
+	c := &e.conns[id.Index()]
+	if c.state == connFree || c.id != id {
+		return nil
+	}
+	return c
+}
+
+func (e *Engine) onOpen(id ConnID, peer Peer) {
+	c := &e.conns[id.Index()]
+	*c = conn{id: id, peer: peer, inst: none, state: c.state}
+	c.moveTo(connNew)
+	e.counters.Connections++
+	if e.stopping {
+		c.hangup(e)
+	}
+}
+
+func (e *Engine) onClosed(id ConnID) {
+	c := e.connOf(id)
+	if c == nil {
+		panic("engine: an unknown connection closed")
+	}
+	c.moveTo(connFree)
+	x, last := e.unbind(c)
+	if x == none {
+		return
+	}
+	if last {
+		e.detach(x)
+		return
+	}
+	e.cancelWaiting(x, id)
+}
+
+// cancelWaiting ends what instance x waits for on one connection that closed while others
+// are open: nobody would hear of it.
+func (e *Engine) cancelWaiting(x uint32, id ConnID) {
+	for p := e.parkedFirst; p != none; {
+		next := e.parked[p].next
+		if e.parked[p].req.conn == id {
+			e.cancelParked(p)
+		}
+		p = next
+	}
+	for t := e.insts[x].first; t != none; {
+		next := e.transfers[t].instNext
+		if p := &e.transfers[t]; p.state == transferLoading && p.wait.req.conn == id {
+			e.endTransfer(t)
+		}
+		t = next
+	}
+}
+
+func (e *Engine) onGone(w WatchID) {
+	x := uint32(w)
+	i := &e.insts[x]
+	if i.state == instFree || i.generation != uint32(w>>32) {
+		return
+	}
+	i.watched = false
+	e.host.Unwatch(w)
+	e.processGone(x)
+}
+
+// A request is what a reply needs to find its way.
+type request struct {
+	conn  ConnID
+	id    uint64
+	op    proto.Op
+	flags proto.Flags
+}
+
+func requestOf(c *conn, h *proto.Header) request {
+	return request{conn: c.id, id: h.Request, op: h.Op, flags: h.Flags}
+}
+
+// begin starts a reply in e.out. The caller appends its body and calls send.
+func (e *Engine) begin(r *request, s proto.Status) {
+	e.out = proto.BeginFrame(e.out[:0], proto.Header{
+		Op: r.op, Flags: proto.FlagReply, Status: s, Request: r.id, Boot: e.cfg.Boot,
+	})
+}
+
+// send ends the reply that begin started and queues it, unless the requester wants none.
+func (e *Engine) send(r *request) {
+	if r.flags&proto.FlagNoReply != 0 {
+		return
+	}
+	e.out = proto.EndFrame(e.out, 0, 0)
+	e.host.Send(r.conn, e.out)
+}
+
+// refuse answers with a status and no body.
+func (e *Engine) refuse(r *request, s proto.Status) {
+	e.begin(r, s)
+	e.send(r)
+}

@@ -1,0 +1,277 @@
+// Package engine decides everything the cache server does: connections, instances, open
+// transfers, what is in memory and what is on disk. It is pure: no I/O, no goroutine, no
+// clock. Events come in through [Engine.Step], work goes out through a [Host], time is
+// what the events say, and the same events always give the same work.
+//
+// Who owns what:
+//
+//  1. A slot has one owner: the free list, a transfer (staged or quarantined), a load
+//     (loading), or the table (ready).
+//  2. A slot whose bytes are being moved, by the disk or by a connection, is freed by the
+//     end of that move, never before. Moves have an op; an op lives until its event.
+//  3. Transfers and leases hang on their instance, entries on their transfer: the end of an
+//     instance costs what the instance holds.
+//  4. A store ends by commit or by abort, and only an explicit commit ever publishes.
+//  5. Handles, refs, op and connection ids are index and generation, so that what is late is
+//     recognised.
+//  6. Nothing in the pool's bytes is read as a length, an offset or a state.
+//
+// What a peer gets wrong is a status in its reply; what this package gets wrong is a panic.
+package engine
+
+import (
+	"time"
+
+	"github.com/slotcache/slotcache/l1/table"
+	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/proto"
+)
+
+// An Engine is one cache server's state. It belongs to one goroutine.
+type Engine struct {
+	cfg   Config
+	host  Host
+	table *table.Table
+	log   *seglog.Log // nil: no disk tier
+	now   time.Duration
+	ready int64 // bytes of the pool that are populated
+
+	conns         []conn
+	insts         []instance
+	instUsed      uint32 // places of insts ever used
+	incarnation   uint32 // last given
+	transfers     []transfer
+	transferFree  uint32 // list through instNext
+	transfersOpen int
+	entries       []entry
+	entryFree     uint32 // list through next
+	ops           []op
+	opFree        uint32 // list through next
+	opsBusy       int
+	spaces        []space
+	spaceEpoch    uint64
+	parked        []parked
+	parkedFree    uint32 // list through next
+	parkedFirst   uint32 // waiting, first come first served
+	parkedLast    uint32
+	timers        timers // of transfers, then of parked requests
+	dirty         dirtyQueue
+	spilling      int   // puts the log has not ended
+	spillingBytes int64 // of them
+	memoryFreed   bool  // since parked requests were last tried
+	clears        []clearing
+	stopping      bool
+
+	counters Counters
+	in       requests // parsed requests, used again and again
+	rep      replies
+	out      []byte // the frame being built
+	parts    []table.Extent
+	refs     []table.Ref
+}
+
+// requests holds one of each request with long lists, so that parsing allocates nothing
+// in steady state.
+type requests struct {
+	lookup   proto.Lookup
+	prepare  proto.PrepareStore
+	commit   proto.CommitStore
+	retrieve proto.PrepareRetrieve
+	release  proto.Release
+	remove   proto.Delete
+	touch    proto.Touch
+	diskKeys []seglog.Key
+}
+
+// replies is the same for replies.
+type replies struct {
+	lookup    proto.LookupReply
+	prepare   proto.PrepareStoreReply
+	retrieve  proto.PrepareRetrieveReply
+	stats     proto.StatsReply
+	instances proto.InstancesReply
+	transfers proto.TransfersReply
+}
+
+// New returns an engine with the given sizes. All its memory is allocated here.
+func New(cfg Config, host Host) (*Engine, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		cfg:  cfg,
+		host: host,
+		log:  cfg.Disk,
+		table: table.New(table.Config{
+			Size: cfg.Pool.Size, MaxObjects: cfg.Objects, Seed: cfg.Seed, HashMask: cfg.HashMask,
+		}),
+		conns:       make([]conn, cfg.Conns),
+		insts:       make([]instance, cfg.Instances),
+		transfers:   make([]transfer, cfg.Transfers),
+		entries:     make([]entry, cfg.Entries),
+		ops:         make([]op, cfg.Ops),
+		spaces:      make([]space, 0, spacesMax),
+		parked:      make([]parked, cfg.Parked),
+		parkedFirst: none,
+		parkedLast:  none,
+		timers:      newTimers(cfg.Transfers + cfg.Parked),
+		dirty:       newDirtyQueue(cfg.Objects),
+		out:         make([]byte, 0, proto.MaxFrame),
+	}
+	for i := range e.conns {
+		e.conns[i].inst = none
+	}
+	for i := range e.transfers {
+		e.transfers[i].instNext = listNext(i, len(e.transfers))
+	}
+	for i := range e.entries {
+		e.entries[i].next = listNext(i, len(e.entries))
+	}
+	for i := range e.ops {
+		e.ops[i].next = listNext(i, len(e.ops))
+	}
+	for i := range e.parked {
+		e.parked[i].next = listNext(i, len(e.parked))
+	}
+	return e, nil
+}
+
+// listNext links n places into a free list.
+func listNext(i, n int) uint32 {
+	if i+1 == n {
+		return none
+	}
+	return uint32(i + 1)
+}
+
+// Step handles one event. It queues work on the host and is never called from within it.
+func (e *Engine) Step(ev *Event) {
+	e.now = ev.Now
+	switch ev.Kind {
+	case EventOpen:
+		e.onOpen(ev.Conn, ev.Peer)
+	case EventFrame:
+		e.onFrame(ev.Conn, &ev.Header, ev.Body)
+	case EventPayload:
+		e.onPayload(ev.Op, ev.Res)
+	case EventSent:
+		e.onSent(ev.Op)
+	case EventClosed:
+		e.onClosed(ev.Conn)
+	case EventDisk:
+		e.log.Done(ev.Disk, ev.Res, ev.Sum)
+		e.drainOutcomes()
+	case EventGone:
+		e.onGone(ev.Watch)
+	case EventReady:
+		e.ready = max(e.ready, ev.Res)
+		e.table.Grow(e.ready)
+		e.memoryFreed = true
+	case EventTick:
+	}
+}
+
+// Flush does once a turn what is cheaper or fairer done for all events together:
+// deadlines, waiting requests, spills, and handing the log's I/Os to the host.
+func (e *Engine) Flush(now time.Duration) {
+	e.now = now
+	e.fireTimers()
+	e.stepClears()
+	if e.log != nil {
+		e.log.Tick(now)
+		e.drainOutcomes()
+	}
+	e.spill()
+	e.retryParked()
+	if e.log == nil {
+		return
+	}
+	e.log.Flush()
+	e.startDisk()
+	e.drainOutcomes()
+}
+
+// startDisk hands the host as many of the log's I/Os as it takes.
+func (e *Engine) startDisk() {
+	for room := e.host.DiskRoom(); room > 0; room-- {
+		io, ok := e.log.NextIO()
+		if !ok {
+			return
+		}
+		e.host.Disk(io)
+	}
+}
+
+// timersATurn bounds the deadlines handled in one turn, so that thousands that end
+// together do not stall the loop.
+const timersATurn = 256
+
+func (e *Engine) fireTimers() {
+	for range timersATurn {
+		i, ok := e.timers.due(e.now)
+		if !ok {
+			return
+		}
+		if i >= uint32(len(e.transfers)) {
+			e.parkedTimeout(i - uint32(len(e.transfers)))
+			continue
+		}
+		if e.transfers[i].state == transferLoading {
+			e.finishLookup(i)
+			continue
+		}
+		e.expire(i)
+	}
+}
+
+// degradedTick is how often a disk tier that is not well is looked at.
+const degradedTick = 250 * time.Millisecond
+
+// NextTick says when the engine wants an EventTick at the latest, if it wants one.
+func (e *Engine) NextTick() (time.Duration, bool) {
+	at, ok := e.timers.next()
+	if len(e.clears) > 0 || e.log != nil && e.log.Pending() {
+		return e.now, true
+	}
+	if e.log != nil && e.log.State() == seglog.StateDegraded {
+		if d := e.now + degradedTick; !ok || d < at {
+			at, ok = d, true
+		}
+	}
+	return at, ok
+}
+
+// BeginStop ends everything open: no new work is taken, connections are hung up, dirty
+// objects go to disk and the log is closed. The host goes on with its turns until
+// [Engine.Stopped], or gives up.
+func (e *Engine) BeginStop(now time.Duration) {
+	if e.stopping {
+		return
+	}
+	e.now = now
+	e.stopping = true
+	for x := range e.conns {
+		if c := &e.conns[x]; c.state != connFree {
+			c.hangup(e)
+		}
+	}
+}
+
+// Stopped says that nothing is under way any more. The log is told to close once the
+// last dirty object has gone to it.
+func (e *Engine) Stopped() bool {
+	if !e.stopping || e.opsBusy > 0 {
+		return false
+	}
+	if e.log == nil {
+		return true
+	}
+	if e.dirty.len() > 0 {
+		return false
+	}
+	if st := e.log.State(); st != seglog.StateClosing && st != seglog.StateClosed {
+		e.log.BeginClose()
+	}
+	return e.log.Idle()
+}

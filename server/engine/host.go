@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"github.com/slotcache/slotcache/l1/table"
+	"github.com/slotcache/slotcache/l2/seglog"
+)
+
+// ConnID names a connection: the index of its place in the server's table and the
+// generation of that place, so that what is late for a closed connection never
+// reaches its successor. The server makes them; index < Config.Conns.
+type ConnID uint64
+
+// NewConnID joins an index and a generation.
+func NewConnID(index, generation uint32) ConnID {
+	return ConnID(uint64(generation)<<32 | uint64(index))
+}
+
+// Index is the place in the server's table.
+func (c ConnID) Index() uint32 { return uint32(c) }
+
+// Generation is the life of that place.
+func (c ConnID) Generation() uint32 { return uint32(c >> 32) }
+
+// OpID names work the host does for the engine and reports back: index and
+// generation of the engine's op table.
+type OpID uint64
+
+// WatchID names a watched process: index and generation of the engine's instance
+// table.
+type WatchID uint64
+
+// A Host carries out what the engine decides. Its methods only queue work: none calls
+// back into the engine before [Engine.Step] or [Engine.Flush] has returned. Slices given
+// to it are valid during the call only. A ConnID that is not open any more is ignored,
+// except that work with an OpID is still reported exactly once.
+type Host interface {
+	// Send queues one whole frame.
+	Send(c ConnID, frame []byte)
+
+	// SendPool queues a frame whose payload is the given parts of the pool, in order.
+	// The parts belong to the kernel until EventSent with this op, which comes exactly
+	// once, whether the bytes went out or the connection broke.
+	SendPool(c ConnID, frame []byte, parts []table.Extent, op OpID)
+
+	// SendPoolFD queues a frame with the pool's file descriptor as ancillary data.
+	SendPoolFD(c ConnID, frame []byte, access PoolAccess)
+
+	// Receive directs the payload of the frame being stepped into the given parts of the
+	// pool, in order; their lengths add up to the frame's payload. EventPayload with this
+	// op comes exactly once, when all of it has arrived or the connection broke. The
+	// connection's next frame is stepped only after that. A payload that no Receive
+	// claims during Step is read and thrown away.
+	Receive(c ConnID, parts []table.Extent, op OpID)
+
+	// Hangup closes the connection once what is queued on it has gone out (or at once if
+	// it does not go out within a bounded time). EventClosed follows.
+	Hangup(c ConnID)
+
+	// Watch asks for EventGone when the process at the other end of c has ended, even
+	// after c is closed. Only for peers whose Peer.Watchable is true.
+	Watch(c ConnID, w WatchID)
+
+	// Unwatch ends a Watch. An EventGone already under way may still arrive; the engine
+	// knows it by its generation.
+	Unwatch(w WatchID)
+
+	// DiskRoom is how many more calls of Disk the host takes now.
+	DiskRoom() int
+
+	// Disk starts one I/O of the segment log. EventDisk with its ID comes exactly once.
+	// The IO is valid during the call only; the memory it names belongs to the kernel
+	// until that event.
+	Disk(io *seglog.IO)
+}
+
+// PoolAccess is what a passed descriptor of the pool allows.
+type PoolAccess uint8
+
+// The kinds of access.
+const (
+	PoolReadWrite PoolAccess = iota
+	PoolReadOnly
+)

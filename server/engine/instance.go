@@ -1,0 +1,237 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/slotcache/slotcache/proto"
+)
+
+// instState is where an instance is in its life.
+//
+//	         register                 last connection closed
+//	free -----------------> live ------------------------------> detached
+//	 ^                     ^ |  <--------------------------------   |
+//	 |                     | |        same process registers       |
+//	 |      unregister, process gone, another process has its id   |
+//	 |                       v                                     |
+//	 +------------------ draining <--------------------------------+
+//	   nothing left                    process gone
+//
+// live: at least one connection, may do everything. detached: no connection, but the
+// process lives and may still touch the slots it was given, so they stay its own.
+// draining: nothing new can start; it waits for bytes that are being moved and, when
+// another process took its id, for its process to end.
+type instState uint8
+
+const (
+	instFree instState = iota
+	instLive
+	instDetached
+	instDraining
+)
+
+func (s instState) String() string {
+	switch s {
+	case instFree:
+		return "free"
+	case instLive:
+		return "live"
+	case instDetached:
+		return "detached"
+	case instDraining:
+		return "draining"
+	}
+	return fmt.Sprintf("instState(%d)", uint8(s))
+}
+
+// instMoves has a bit for each state that may follow.
+var instMoves = [...]uint8{
+	instFree:     1 << instLive,
+	instLive:     1<<instDetached | 1<<instDraining,
+	instDetached: 1<<instLive | 1<<instDraining,
+	instDraining: 1 << instFree,
+}
+
+// An instance is one life of one registered worker process. It owns its transfers and
+// leases; when it ends they end with it, each exactly once.
+type instance struct {
+	generation  uint32
+	state       instState
+	watched     bool // Host.Watch is in force
+	gone        bool // its process has ended, or cannot be watched and has no slots
+	transport   proto.Transport
+	readOnly    bool
+	conns       uint32 // bound connections
+	id          uint64
+	incarnation uint32
+	pid         int32
+	space       uint32 // index of its namespace
+	parked      uint32 // waiting requests
+	first, last uint32 // its transfers, in order of creation
+	staged      int64  // bytes of slots it may write
+	held        int64  // bytes it keeps from eviction
+	quarantined int64  // bytes it may still touch though it must not
+	name        string
+}
+
+// none marks the end of a list of indexes.
+const none = ^uint32(0)
+
+func (i *instance) moveTo(s instState) {
+	if instMoves[i.state]&(1<<s) == 0 {
+		panic(fmt.Sprintf("engine: instance moves from %v to %v", i.state, s))
+	}
+	i.state = s
+}
+
+func (i *instance) owned() int64 { return i.staged + i.held + i.quarantined }
+
+// watchID names the instance to the host.
+func (e *Engine) watchID(x uint32) WatchID {
+	return WatchID(uint64(e.insts[x].generation)<<32 | uint64(x))
+}
+
+// liveInstance is the instance a connection acts for, or none when it has not
+// registered or the registration has ended.
+func (e *Engine) liveInstance(c *conn) uint32 {
+	if c.inst == none {
+		return none
+	}
+	i := &e.insts[c.inst]
+	if i.generation != c.instGen || i.state != instLive {
+		return none
+	}
+	return c.inst
+}
+
+// instanceByID finds the instance that has an id now: the one neither free nor draining.
+func (e *Engine) instanceByID(id uint64) uint32 {
+	for x := e.instUsed; x > 0; x-- {
+		i := &e.insts[x-1]
+		if i.id == id && (i.state == instLive || i.state == instDetached) {
+			return x - 1
+		}
+	}
+	return none
+}
+
+// newInstance takes a free place. The caller binds a connection.
+func (e *Engine) newInstance() uint32 {
+	for x := range e.insts {
+		if e.insts[x].state != instFree {
+			continue
+		}
+		i := &e.insts[x]
+		*i = instance{generation: i.generation + 1, first: none, last: none}
+		i.moveTo(instLive)
+		e.instUsed = max(e.instUsed, uint32(x)+1)
+		return uint32(x)
+	}
+	return none
+}
+
+// bind makes c a connection of instance x.
+func (e *Engine) bind(c *conn, x uint32) {
+	c.inst, c.instGen = x, e.insts[x].generation
+	e.insts[x].conns++
+}
+
+// unbind takes c from its instance, if that still is the one it registered, and says
+// which it was and whether c was its last connection.
+func (e *Engine) unbind(c *conn) (x uint32, last bool) {
+	x = c.inst
+	c.inst = none
+	if x == none || e.insts[x].generation != c.instGen || e.insts[x].state == instFree {
+		return none, false
+	}
+	i := &e.insts[x]
+	i.conns--
+	return x, i.conns == 0
+}
+
+// detach is for an instance that lost its last connection. What it was only waiting for
+// ends. Slots its process was told of stay out of everyone's reach while it lives.
+func (e *Engine) detach(x uint32) {
+	i := &e.insts[x]
+	if i.state != instLive {
+		e.join(x)
+		return
+	}
+	if !i.watched {
+		i.gone = true
+		e.endInstance(x)
+		return
+	}
+	i.moveTo(instDetached)
+	e.cancelParkedOf(x)
+	for t := i.first; t != none; {
+		next := e.transfers[t].instNext
+		e.detachTransfer(t)
+		t = next
+	}
+	if i.first == none {
+		i.moveTo(instDraining)
+		e.join(x)
+	}
+}
+
+// processGone is for an instance whose process has ended: nobody can touch its slots.
+func (e *Engine) processGone(x uint32) {
+	i := &e.insts[x]
+	i.gone = true
+	e.endInstance(x)
+}
+
+// endInstance starts the end of an instance: nothing new begins, all that no longer can
+// be touched comes back now, and [Engine.join] finishes when bytes being moved are done.
+func (e *Engine) endInstance(x uint32) {
+	i := &e.insts[x]
+	if i.state == instLive || i.state == instDetached {
+		i.moveTo(instDraining)
+	}
+	e.cancelParkedOf(x)
+	for t := i.first; t != none; {
+		next := e.transfers[t].instNext
+		e.abandonTransfer(t)
+		t = next
+	}
+	e.join(x)
+}
+
+// supersede is for an instance whose id another process has registered: its process
+// lives, so the slots it was told of stay with it until that ends.
+func (e *Engine) supersede(x uint32) {
+	i := &e.insts[x]
+	if !i.watched {
+		e.endInstance(x)
+		return
+	}
+	i.moveTo(instDraining)
+	e.cancelParkedOf(x)
+	for t := i.first; t != none; {
+		next := e.transfers[t].instNext
+		e.detachTransfer(t)
+		t = next
+	}
+	e.join(x)
+}
+
+// join frees a draining instance once it owns nothing and no connection is bound to it.
+// It is called after everything that may have been the last.
+func (e *Engine) join(x uint32) {
+	i := &e.insts[x]
+	if i.state != instDraining || i.first != none {
+		return
+	}
+	if i.staged != 0 || i.held != 0 || i.quarantined != 0 || i.parked != 0 {
+		panic(fmt.Sprintf("engine: instance %d ends with %d bytes staged, %d held, %d quarantined, %d requests parked",
+			i.id, i.staged, i.held, i.quarantined, i.parked))
+	}
+	if i.watched {
+		e.host.Unwatch(e.watchID(x))
+		i.watched = false
+	}
+	e.spaces[i.space].instances--
+	i.name = ""
+	i.moveTo(instFree)
+}

@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/slotcache/slotcache/l1/table"
+)
+
+// CheckInvariants walks all the engine has and returns the first thing that is wrong. It
+// costs time in proportion to all the tables: it is for tests.
+func (e *Engine) CheckInvariants() error {
+	if err := e.table.CheckInvariants(); err != nil {
+		return err
+	}
+	if e.log != nil {
+		if err := e.log.CheckInvariants(); err != nil {
+			return err
+		}
+	}
+	holds := map[table.Ref]uint32{}
+	for _, check := range []func(map[table.Ref]uint32) error{
+		e.checkOps, e.checkInstances, e.checkEntries, e.checkParked,
+	} {
+		if err := check(holds); err != nil {
+			return err
+		}
+	}
+	for ref, n := range holds {
+		if got := e.table.Holds(ref); got != n {
+			return fmt.Errorf("engine: object %#x has %d holds, %d are accounted for", uint64(ref), got, n)
+		}
+	}
+	if u := e.table.Usage(); u.Held > 0 && len(holds) == 0 {
+		return fmt.Errorf("engine: %d bytes are held by nobody", u.Held)
+	}
+	return nil
+}
+
+// checkOps counts the holds of spills.
+func (e *Engine) checkOps(holds map[table.Ref]uint32) error {
+	busy, free, spilling := 0, 0, 0
+	for i := range e.ops {
+		o := &e.ops[i]
+		switch o.kind {
+		case opFree:
+			continue
+		case opSpill:
+			holds[o.ref]++
+			spilling++
+		case opLoad:
+			if s := e.table.State(o.ref); s != table.StateLoading && s != table.StateAbandoned {
+				return fmt.Errorf("engine: op %d loads an object that is %v", i, s)
+			}
+		case opReceive, opSend:
+			if s := e.transfers[o.transfer].state; s != transferMoving && s != transferAbandoned {
+				return fmt.Errorf("engine: op %d moves the bytes of a transfer that is %v", i, s)
+			}
+		case opFence:
+		}
+		busy++
+	}
+	for o := e.opFree; o != none; o = e.ops[o].next {
+		free++
+	}
+	if busy != e.opsBusy || busy+free != len(e.ops) || spilling != e.spilling {
+		return fmt.Errorf("engine: %d ops are busy (%d counted), %d free of %d, %d spills (%d counted)",
+			busy, e.opsBusy, free, len(e.ops), spilling, e.spilling)
+	}
+	return nil
+}
+
+// checkInstances walks the instances and their transfers.
+func (e *Engine) checkInstances(map[table.Ref]uint32) error {
+	open := 0
+	for x := range e.insts {
+		i := &e.insts[x]
+		if i.state == instFree {
+			continue
+		}
+		var staged, held, quarantined int64
+		prev := none
+		for t := i.first; t != none; t = e.transfers[t].instNext {
+			p := &e.transfers[t]
+			if p.state == transferFree || p.inst != uint32(x) || p.instPrev != prev {
+				return fmt.Errorf("engine: transfer %d (%v) hangs wrongly on instance %d", t, p.state, i.id)
+			}
+			switch {
+			case p.state == transferQuarantined:
+				quarantined += p.bytes
+			case p.kind == kindStore:
+				staged += p.bytes
+			default:
+				held += p.bytes
+			}
+			prev = t
+			open++
+		}
+		if staged != i.staged || held != i.held || quarantined != i.quarantined || prev != i.last {
+			return fmt.Errorf("engine: instance %d counts %d staged, %d held, %d quarantined; it has %d, %d, %d",
+				i.id, i.staged, i.held, i.quarantined, staged, held, quarantined)
+		}
+	}
+	free := 0
+	for t := e.transferFree; t != none; t = e.transfers[t].instNext {
+		if e.transfers[t].state != transferFree {
+			return fmt.Errorf("engine: transfer %d is on the free list and %v", t, e.transfers[t].state)
+		}
+		free++
+	}
+	if open != e.transfersOpen || open+free != len(e.transfers) {
+		return fmt.Errorf("engine: %d transfers are open (%d counted), %d free of %d", open, e.transfersOpen, free, len(e.transfers))
+	}
+	return nil
+}
+
+// checkEntries walks the transfers' entries and counts their holds.
+func (e *Engine) checkEntries(holds map[table.Ref]uint32) error {
+	used := 0
+	for t := range e.transfers {
+		p := &e.transfers[t]
+		if p.state == transferFree {
+			continue
+		}
+		var bytes int64
+		var count, waiting uint32
+		prev := none
+		for n := p.first; n != none; n = e.entries[n].next {
+			q := &e.entries[n]
+			if q.transfer != uint32(t) || q.prev != prev {
+				return fmt.Errorf("engine: entry %d hangs wrongly on transfer %d", n, t)
+			}
+			if err := e.checkEntry(p, n, holds); err != nil {
+				return err
+			}
+			if q.state == entryWaiting {
+				waiting++
+			}
+			bytes += q.size
+			count++
+			prev = n
+		}
+		used += int(count)
+		if bytes != p.bytes || count != p.count || prev != p.last || waiting != p.wait.waiting {
+			return fmt.Errorf("engine: transfer %d (%v) counts %d entries, %d bytes, %d waiting; it has %d, %d, %d",
+				t, p.state, p.count, p.bytes, p.wait.waiting, count, bytes, waiting)
+		}
+		if waiting > 0 && p.state != transferLoading {
+			return fmt.Errorf("engine: transfer %d is %v and waits for loads", t, p.state)
+		}
+	}
+	free := 0
+	for n := e.entryFree; n != none; n = e.entries[n].next {
+		free++
+	}
+	if used+free != len(e.entries) {
+		return fmt.Errorf("engine: %d entries are used, %d free of %d", used, free, len(e.entries))
+	}
+	return nil
+}
+
+func (e *Engine) checkEntry(p *transfer, n uint32, holds map[table.Ref]uint32) error {
+	q := &e.entries[n]
+	s := e.table.State(q.ref)
+	ok := false
+	switch q.state {
+	case entryStaged:
+		if p.state == transferQuarantined {
+			ok = s == table.StateQuarantined
+		} else {
+			ok = s == table.StateStaged || s == table.StateFenced
+		}
+	case entryWaiting:
+		holds[q.ref]++
+		ok = s == table.StateLoading || s == table.StateAbandoned
+		found := false
+		for w := e.table.Data(q.ref); w != 0 && !found; {
+			found = w-1 == n
+			w = e.entries[w-1].waitNext + 1
+		}
+		if !found {
+			return fmt.Errorf("engine: entry %d waits for a load that does not know it", n)
+		}
+	case entryHeld:
+		holds[q.ref]++
+		ok = s == table.StateReady || s == table.StateDoomed
+	case entryFailed:
+		holds[q.ref]++
+		ok = s == table.StateDoomed
+	case entryFree:
+	}
+	if !ok {
+		return fmt.Errorf("engine: entry %d is %v, its object %v, its transfer %v", n, q.state, s, p.state)
+	}
+	return nil
+}
+
+func (e *Engine) checkParked(map[table.Ref]uint32) error {
+	waiting, free := 0, 0
+	prev := none
+	for n := e.parkedFirst; n != none; n = e.parked[n].next {
+		p := &e.parked[n]
+		if !p.waiting || p.prev != prev {
+			return fmt.Errorf("engine: parked request %d hangs wrongly in its list", n)
+		}
+		if p.transfer != none && e.transfers[p.transfer].state != transferBuilding {
+			return fmt.Errorf("engine: parked request %d has a transfer that is %v", n, e.transfers[p.transfer].state)
+		}
+		waiting++
+		prev = n
+	}
+	for n := e.parkedFree; n != none; n = e.parked[n].next {
+		free++
+	}
+	if waiting+free != len(e.parked) || prev != e.parkedLast {
+		return fmt.Errorf("engine: %d requests wait, %d places are free of %d", waiting, free, len(e.parked))
+	}
+	return nil
+}

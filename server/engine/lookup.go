@@ -1,0 +1,332 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/slotcache/slotcache/l1/table"
+	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/proto"
+)
+
+// A lookupWait is what a lookup or retrieval needs to answer once its loads have ended.
+type lookupWait struct {
+	req     request
+	mode    proto.LookupMode
+	options proto.LookupOptions
+	all     bool   // a retrieval of all keys or none
+	group   uint32 // keys that count together
+	keys    uint32 // of the request
+	waiting uint32 // entries whose loads have not ended
+	capped  bool   // cut by the instance's cap
+}
+
+// An acquisition is one lookup or retrieval by keys, as it is carried out.
+type acquisition struct {
+	c      *conn
+	inst   uint32
+	layout layout
+	keys   []proto.Key
+	kind   transferKind
+	wait   lookupWait
+	until  time.Duration // when it has to be answered; now or earlier: it does not wait
+	slots  bool          // the reply tells where the slots are
+}
+
+// onLookup says how much of a request is there; it may also hold it and read it from disk.
+func (e *Engine) onLookup(c *conn, r *request, body []byte) {
+	in := &e.in.lookup
+	if proto.ParseLookup(body, in) != nil {
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	}
+	l, ok := c.layoutOf(in.Layout)
+	if !ok {
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	}
+	e.counters.Lookups++
+	e.counters.LookupKeys += uint64(len(in.Keys))
+	if in.Options&(proto.LookupHold|proto.LookupLoad) == 0 {
+		e.count(c, l, r, in)
+		return
+	}
+	a := e.lookupAcquisition(c, r, in)
+	e.acquireOrPark(&a, body)
+}
+
+func (e *Engine) lookupAcquisition(c *conn, r *request, in *proto.Lookup) acquisition {
+	l, _ := c.layoutOf(in.Layout)
+	return acquisition{
+		c: c, inst: e.liveInstance(c), layout: l, keys: in.Keys, kind: kindLease,
+		wait: lookupWait{
+			req: *r, mode: in.Mode, options: in.Options,
+			group: uint32(in.Group), keys: uint32(len(in.Keys)),
+		},
+		until: e.now + time.Duration(in.WaitMs)*time.Millisecond,
+		slots: in.Options&proto.LookupSlots != 0 && !c.inline,
+	}
+}
+
+// count answers a lookup that neither holds nor loads.
+func (e *Engine) count(c *conn, l layout, r *request, in *proto.Lookup) {
+	out := &e.rep.lookup
+	resetLookup(out, in.Mode, len(in.Keys))
+	key := e.keyIn(e.liveInstance(c), l)
+	var disk, memory, memoryAt, diskAt uint32
+	e.refs = e.refs[:0]
+	for i := range in.Keys {
+		key.Hash = in.Keys[i]
+		ref, st, ok := e.table.Find(&key)
+		switch {
+		case ok && st == table.StateReady:
+			memory++
+			e.refs = append(e.refs, ref)
+		case ok && st == table.StateLoading, !ok && e.onDisk(&key):
+			disk++
+		case in.Mode == proto.ModeAny:
+			continue
+		default:
+			goto end
+		}
+		if in.Mode == proto.ModeAny {
+			out.Bitmap[i/8] |= 1 << (i % 8)
+		}
+		if in.Mode == proto.ModeAny || (i+1)%int(in.Group) == 0 {
+			memoryAt, diskAt = memory, disk
+		}
+	}
+end:
+	for i := len(e.refs); i > 0; i-- { // tail first: a prefix's tail is to go before its head
+		e.table.Touch(e.refs[i-1])
+	}
+	out.FromMemory, out.FromDisk = memoryAt, diskAt
+	out.Hits = memoryAt + diskAt
+	e.countHits(out)
+	e.begin(r, proto.StatusOK)
+	e.out = proto.AppendLookupReply(e.out, out)
+	e.send(r)
+}
+
+func (e *Engine) countHits(out *proto.LookupReply) {
+	e.counters.HitsMemory += uint64(out.FromMemory)
+	e.counters.HitsDisk += uint64(out.FromDisk)
+}
+
+// resetLookup empties a reply for a request of n keys.
+func resetLookup(out *proto.LookupReply, m proto.LookupMode, n int) {
+	out.Hits, out.FromMemory, out.FromDisk, out.Lease = 0, 0, 0, 0
+	out.Slots = out.Slots[:0]
+	out.Bitmap = out.Bitmap[:0]
+	if m == proto.ModeAny {
+		for range (n + 7) / 8 {
+			out.Bitmap = append(out.Bitmap, 0)
+		}
+	}
+}
+
+// acquireOrPark carries out a lookup or retrieval, or has it wait, holding nothing, for
+// memory that its loads need and that spills under way will free.
+func (e *Engine) acquireOrPark(a *acquisition, body []byte) {
+	t := e.beginTransfer(a.inst, a.kind)
+	if t == none {
+		e.refuse(&a.wait.req, proto.StatusBusy)
+		return
+	}
+	waits := a.until > e.now
+	if !e.acquire(t, a, waits) {
+		e.freeEntries(t, e.transfers[t].first)
+		if e.park(&a.wait.req, a.inst, none, a.until, body, nil) {
+			e.endTransfer(t)
+			return
+		}
+		e.acquire(t, a, false)
+	}
+	e.acquired(t, a)
+}
+
+// acquired goes on with a transfer whose entries are all there.
+func (e *Engine) acquired(t uint32, a *acquisition) {
+	p := &e.transfers[t]
+	w := p.wait.waiting
+	p.wait = a.wait
+	p.wait.waiting = w
+	p.inline = a.c.inline || a.wait.req.flags&proto.FlagInline != 0
+	p.slotsTold = a.slots && !p.inline
+	if w == 0 || a.until <= e.now {
+		e.finishLookup(t)
+		return
+	}
+	p.moveTo(transferLoading)
+	e.timers.set(t, a.until)
+}
+
+// acquire adds an entry for each key that is there, in the order of the keys: held when
+// it is in memory, waiting when it is being loaded. Loads take their memory here, leading
+// keys first; where none can be had the answer is cut, so that nothing is ever held while
+// waiting for memory. It returns false when wait is set and work under way may free what
+// a load needs.
+func (e *Engine) acquire(t uint32, a *acquisition, wait bool) bool {
+	p := &e.transfers[t]
+	p.wait.waiting = 0
+	key := table.Key{Namespace: p.space, Layout: a.layout.id}
+	i := &e.insts[a.inst]
+	loads := a.wait.options&proto.LookupLoad != 0
+	touched := false
+	for pos := range a.keys {
+		key.Hash = a.keys[pos]
+		ref, st, ok := e.table.Find(&key)
+		fromDisk := !ok || st == table.StateLoading
+		switch {
+		case !ok && loads:
+			if !touched { // a load must not evict what comes behind it in this request
+				e.touchTail(key, a.keys[pos+1:])
+				touched = true
+			}
+			var short int64
+			if ref, short = e.startLoad(&key); short > 0 && wait && e.mayFree(short) {
+				return false
+			}
+			ok = ref != 0
+		case ok && st == table.StateLoading:
+			ok = loads
+		case ok && st == table.StateStaged:
+			ok = false
+		}
+		if ok {
+			size := e.table.Extent(ref).Len
+			ok = e.entryFree != none && (i.owned() == 0 || i.owned()+size <= e.cfg.InstanceCap)
+			a.wait.capped = a.wait.capped || !ok
+		}
+		if !ok {
+			if a.wait.mode == proto.ModePrefix {
+				return true
+			}
+			continue
+		}
+		if e.table.State(ref) == table.StateReady {
+			n := e.addEntry(t, ref, entryHeld, uint32(pos))
+			e.entries[n].fromDisk = fromDisk
+			continue
+		}
+		n := e.addEntry(t, ref, entryWaiting, uint32(pos))
+		e.entries[n].fromDisk = true
+		e.waitFor(n)
+		p.wait.waiting++
+	}
+	return true
+}
+
+// touchTail makes those of the keys that are in memory the most recently used.
+func (e *Engine) touchTail(key table.Key, keys []proto.Key) {
+	for i := len(keys); i > 0; i-- {
+		key.Hash = keys[i-1]
+		if ref, st, ok := e.table.Find(&key); ok && st == table.StateReady {
+			e.table.Touch(ref)
+		}
+	}
+}
+
+// startLoad begins to read an object from disk, if it is there; else ref is 0. short is its
+// size when it is there and memory cannot be had for it now.
+func (e *Engine) startLoad(k *table.Key) (ref table.Ref, short int64) {
+	if e.log == nil || e.stopping {
+		return 0, 0
+	}
+	d, ok := e.diskKey(k)
+	if !ok {
+		return 0, 0
+	}
+	size, ok := e.log.Find(&d)
+	if !ok {
+		return 0, 0
+	}
+	o := e.newOp(opLoad)
+	if o == none {
+		return 0, 0
+	}
+	ref, ext, got := e.table.Load(k, size)
+	for n := 0; got == table.Again && n < againMax; n++ {
+		ref, ext, got = e.table.Load(k, size)
+	}
+	if got != table.Staged {
+		e.endOp(e.opID(o), opLoad)
+		if got == table.NoSpace || got == table.Again {
+			return 0, size
+		}
+		return 0, 0
+	}
+	e.ops[o].ref, e.ops[o].size = ref, size
+	mem := seglog.Mem{Off: ext.Off, Len: seglog.AlignUp(size)}
+	if !e.log.Read(&d, mem, seglog.Token(e.opID(o))) {
+		e.endOp(e.opID(o), opLoad)
+		e.table.LoadFailed(ref)
+		return 0, 0
+	}
+	e.counters.Loads++
+	return ref, 0
+}
+
+// loadEnded makes an object ready whose bytes are there and verified, or frees it, and
+// tells those who wait for it.
+func (e *Engine) loadEnded(o op, res seglog.Result) {
+	n := none
+	if d := e.table.Data(o.ref); d != 0 {
+		n = d - 1
+	}
+	e.table.SetData(o.ref, 0)
+	ok := false
+	if res == seglog.ResultOK {
+		ok = e.table.Loaded(o.ref)
+		e.counters.LoadedBytes += uint64(o.size)
+	} else {
+		e.table.LoadFailed(o.ref)
+		e.counters.LoadsFailed++
+	}
+	e.memoryFreed = true
+	for n != none {
+		q := &e.entries[n]
+		next := q.waitNext
+		q.waitNext, q.waitPrev = none, none
+		if ok {
+			q.moveTo(entryHeld)
+		} else {
+			q.moveTo(entryFailed)
+		}
+		p := &e.transfers[q.transfer]
+		p.wait.waiting--
+		if p.wait.waiting == 0 && p.state == transferLoading {
+			e.finishLookup(q.transfer)
+		}
+		n = next
+	}
+}
+
+// waitFor puts entry n on the list of those who wait for its object's load.
+func (e *Engine) waitFor(n uint32) {
+	q := &e.entries[n]
+	q.waitPrev, q.waitNext = none, none
+	if head := e.table.Data(q.ref); head != 0 {
+		q.waitNext = head - 1
+		e.entries[head-1].waitPrev = n
+	}
+	e.table.SetData(q.ref, n+1)
+}
+
+// unwait takes entry n off that list.
+func (e *Engine) unwait(n uint32) {
+	q := &e.entries[n]
+	if q.waitPrev != none {
+		e.entries[q.waitPrev].waitNext = q.waitNext
+	} else {
+		next := uint32(0)
+		if q.waitNext != none {
+			next = q.waitNext + 1
+		}
+		e.table.SetData(q.ref, next)
+	}
+	if q.waitNext != none {
+		e.entries[q.waitNext].waitPrev = q.waitPrev
+	}
+	q.waitPrev, q.waitNext = none, none
+	e.transfers[q.transfer].wait.waiting--
+}

@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/slotcache/slotcache/proto"
+)
+
+// A parked request waits for memory that work under way will free: spills, loads, or the
+// population of the pool, never other clients. Requests are served first come, first
+// served. A prepare keeps what it was granted so far; a lookup or retrieval holds nothing.
+//
+//	free --park--> waiting --granted, time over, cancelled--> free
+type parked struct {
+	waiting  bool
+	req      request
+	inst     uint32
+	transfer uint32 // of a prepare, else none
+	until    time.Duration
+	body     []byte              // of the request
+	results  []proto.StoreResult // of a prepare, so far
+	prev     uint32
+	next     uint32
+}
+
+// parkedBodyKept is how large a request buffer a free place keeps for the next.
+const parkedBodyKept = 64 << 10
+
+// park has a request wait until a time, or says that it cannot: its time is over, or too
+// many wait already.
+func (e *Engine) park(r *request, x, t uint32, until time.Duration, body []byte, results []proto.StoreResult) bool {
+	n := e.parkedFree
+	if until <= e.now || n == none || e.insts[x].parked >= uint32(e.cfg.ParkedCap) {
+		return false
+	}
+	p := &e.parked[n]
+	e.parkedFree = p.next
+	*p = parked{
+		waiting: true, req: *r, inst: x, transfer: t, until: until,
+		body:    append(p.body[:0], body...),
+		results: append(p.results[:0], results...),
+		prev:    e.parkedLast, next: none,
+	}
+	if p.prev == none {
+		e.parkedFirst = n
+	} else {
+		e.parked[p.prev].next = n
+	}
+	e.parkedLast = n
+	e.insts[x].parked++
+	e.timers.set(uint32(len(e.transfers))+n, until)
+	e.counters.Parked++
+	return true
+}
+
+// unpark frees a place. What the request was granted stays with its transfer.
+func (e *Engine) unpark(n uint32) {
+	p := &e.parked[n]
+	e.timers.clear(uint32(len(e.transfers)) + n)
+	if p.prev == none {
+		e.parkedFirst = p.next
+	} else {
+		e.parked[p.prev].next = p.next
+	}
+	if p.next == none {
+		e.parkedLast = p.prev
+	} else {
+		e.parked[p.next].prev = p.prev
+	}
+	e.insts[p.inst].parked--
+	p.waiting = false
+	if cap(p.body) > parkedBodyKept {
+		p.body = nil
+	}
+	p.next = e.parkedFree
+	e.parkedFree = n
+}
+
+// cancelParked ends a waiting request without an answer.
+func (e *Engine) cancelParked(n uint32) {
+	t := e.parked[n].transfer
+	e.unpark(n)
+	if t != none {
+		e.endTransfer(t)
+	}
+}
+
+// cancelParkedOf ends all waiting requests of an instance.
+func (e *Engine) cancelParkedOf(x uint32) {
+	for n := e.parkedFirst; n != none; {
+		next := e.parked[n].next
+		if e.parked[n].inst == x {
+			r := e.parked[n].req
+			e.cancelParked(n)
+			e.refuse(&r, proto.StatusNotRegistered)
+		}
+		n = next
+	}
+}
+
+// retryParked serves waiting requests, in order, up to the first that still cannot be.
+func (e *Engine) retryParked() {
+	if !e.memoryFreed {
+		return
+	}
+	for e.parkedFirst != none && e.tryParked(e.parkedFirst, true) {
+	}
+	e.memoryFreed = false
+}
+
+// parkedTimeout answers a waiting request with what can be had now.
+func (e *Engine) parkedTimeout(n uint32) {
+	e.tryParked(n, false)
+}
+
+// tryParked carries out a waiting request. It returns false, and the request goes on
+// waiting, when wait is set and memory is still short and may be freed.
+func (e *Engine) tryParked(n uint32, wait bool) bool {
+	p := &e.parked[n]
+	c := e.connOf(p.req.conn)
+	if c == nil {
+		panic("engine: a request of a closed connection waits")
+	}
+	op := p.req.op
+	if op == proto.OpPrepareStore {
+		return e.tryPrepare(c, n, wait)
+	}
+	if op == proto.OpLookup {
+		return e.tryLookup(c, n, wait)
+	}
+	if op != proto.OpPrepareRetrieve {
+		panic("engine: a request waits that never does: " + op.String())
+	}
+	return e.tryRetrieve(c, n, wait)
+}
+
+// mustParse is for a body that was parsed before it was parked.
+func mustParse(err error) {
+	if err != nil {
+		panic("engine: a parked request does not parse: " + err.Error())
+	}
+}
+
+func (e *Engine) tryPrepare(c *conn, n uint32, wait bool) bool {
+	p := &e.parked[n]
+	in, out := &e.in.prepare, &e.rep.prepare
+	mustParse(proto.ParsePrepareStore(p.body, in))
+	l, _ := c.layoutOf(in.Layout)
+	out.Results = append(out.Results[:0], p.results...)
+	if !e.reserve(p.transfer, l, in, out, wait) {
+		p.results = append(p.results[:0], out.Results...)
+		return false
+	}
+	r, t := p.req, p.transfer
+	e.unpark(n)
+	e.granted(&r, t, out)
+	return true
+}
+
+func (e *Engine) tryLookup(c *conn, n uint32, wait bool) bool {
+	p := &e.parked[n]
+	in := &e.in.lookup
+	mustParse(proto.ParseLookup(p.body, in))
+	a := e.lookupAcquisition(c, &p.req, in)
+	a.until = p.until
+	return e.tryAcquire(&a, n, wait)
+}
+
+func (e *Engine) tryRetrieve(c *conn, n uint32, wait bool) bool {
+	p := &e.parked[n]
+	in := &e.in.retrieve
+	mustParse(proto.ParsePrepareRetrieve(p.body, in))
+	a := e.retrieveAcquisition(c, &p.req, in)
+	a.until = p.until
+	return e.tryAcquire(&a, n, wait)
+}
+
+func (e *Engine) tryAcquire(a *acquisition, n uint32, wait bool) bool {
+	t := e.beginTransfer(a.inst, a.kind)
+	if t == none {
+		e.unpark(n)
+		e.refuse(&a.wait.req, proto.StatusBusy)
+		return true
+	}
+	if !e.acquire(t, a, wait) {
+		e.endTransfer(t)
+		return false
+	}
+	e.unpark(n)
+	e.acquired(t, a)
+	return true
+}

@@ -1,0 +1,272 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+
+	"github.com/slotcache/slotcache/proto"
+)
+
+// onHello agrees on a version. It is the first request of a connection, and the only one
+// that needs no boot id.
+func (e *Engine) onHello(c *conn, r *request, body []byte) {
+	var in proto.Hello
+	switch {
+	case c.state != connNew:
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	case proto.ParseHello(body, &in) != nil:
+		e.refuse(r, proto.StatusBadRequest)
+		c.hangup(e)
+		return
+	case in.VersionMin > proto.Version || in.VersionMax < proto.Version:
+		e.refuse(r, proto.StatusBadVersion)
+		c.hangup(e)
+		return
+	case e.cfg.Token != "" && in.Token != e.cfg.Token:
+		e.refuse(r, proto.StatusDenied)
+		c.hangup(e)
+		return
+	}
+	c.moveTo(connReady)
+	e.begin(r, proto.StatusOK)
+	e.out = proto.AppendHelloReply(e.out, &proto.HelloReply{
+		Version: proto.Version, Boot: e.cfg.Boot,
+		MaxFrame: proto.MaxFrame, MaxKeys: proto.MaxKeys, MaxPayload: proto.MaxPayload,
+		PoolSize: uint64(e.cfg.Pool.Size), Server: e.cfg.Server,
+	})
+	e.send(r)
+}
+
+// onRegister makes the connection act for an instance: a new one, or one its process
+// registered before.
+func (e *Engine) onRegister(c *conn, r *request, body []byte) {
+	var in proto.Register
+	if proto.ParseRegister(body, &in) != nil || in.Instance == 0 {
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	}
+	if e.stopping {
+		e.refuse(r, proto.StatusDraining)
+		return
+	}
+	if x := e.liveInstance(c); x != none && e.insts[x].id != in.Instance {
+		e.refuse(r, proto.StatusExists) // one connection acts for one instance
+		return
+	}
+	s := e.spaceOf(in.Namespace)
+	if s == none {
+		e.refuse(r, proto.StatusBusy)
+		return
+	}
+	x := e.admitInstance(c, &in, s)
+	if x == none {
+		e.refuse(r, proto.StatusBusy)
+		return
+	}
+	i := &e.insts[x]
+	out := proto.RegisterReply{
+		Incarnation: i.incarnation, Transport: i.transport,
+		PoolSize: uint64(e.cfg.Pool.Size), Ready: uint64(e.ready),
+	}
+	if c.inline = in.Want == proto.TransportInline || i.transport == proto.TransportInline; c.inline {
+		out.Transport = proto.TransportInline
+	} else {
+		out.ShmKind, out.ShmName = e.cfg.Pool.Kind, e.cfg.Pool.Name
+		out.Dev, out.Inode = e.cfg.Pool.Dev, e.cfg.Pool.Inode
+	}
+	c.nlayout = uint16(len(in.Layouts))
+	for n := range in.Layouts {
+		l := layout{id: layoutID(&in.Layouts[n]), size: int64(min(in.Layouts[n].Size, 1<<62))}
+		c.layouts[n] = l
+		out.LayoutIDs = append(out.LayoutIDs, l.id)
+	}
+	e.begin(r, proto.StatusOK)
+	e.out = proto.AppendRegisterReply(e.out, &out)
+	if out.ShmKind != proto.ShmFd {
+		e.send(r)
+		return
+	}
+	access := PoolReadWrite
+	if i.readOnly {
+		access = PoolReadOnly
+	}
+	e.out = proto.EndFrame(e.out, 0, 0)
+	e.host.SendPoolFD(c.id, e.out, access)
+}
+
+// admitInstance finds or makes the instance that c registers, and binds c to it. An
+// instance is an id in one process: the same process gets the one it has, another process
+// starts a new incarnation and the old one drains.
+func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) uint32 {
+	shared := in.Want == proto.TransportShared && e.cfg.Pool.Kind != proto.ShmNone && c.peer.Local && c.peer.Watchable
+	if x := e.instanceByID(in.Instance); x != none {
+		i := &e.insts[x]
+		if i.pid == c.peer.PID && !i.gone && i.space == s && i.readOnly == in.ReadOnly {
+			e.rejoin(c, x, shared)
+			return x
+		}
+		e.supersede(x)
+	}
+	x := e.newInstance()
+	if x == none {
+		return none
+	}
+	i := &e.insts[x]
+	e.incarnation++
+	i.id, i.incarnation, i.pid, i.space = in.Instance, e.incarnation, c.peer.PID, s
+	i.readOnly, i.name = in.ReadOnly, in.Name
+	i.transport = proto.TransportInline
+	e.spaces[s].instances++
+	e.counters.Registrations++
+	if old, last := e.unbind(c); old != none && last {
+		e.detach(old)
+	}
+	e.bind(c, x)
+	e.share(c, i, x, shared)
+	return x
+}
+
+// rejoin binds a further connection of the same process to its instance.
+func (e *Engine) rejoin(c *conn, x uint32, shared bool) {
+	if e.liveInstance(c) != x {
+		e.bind(c, x)
+	}
+	i := &e.insts[x]
+	if i.state == instDetached {
+		i.moveTo(instLive)
+	}
+	e.share(c, i, x, shared)
+}
+
+// share lets an instance have slots, once its process is watched.
+func (e *Engine) share(c *conn, i *instance, x uint32, shared bool) {
+	if !shared {
+		return
+	}
+	i.transport = proto.TransportShared
+	if !i.watched {
+		i.watched = true
+		e.host.Watch(c.id, e.watchID(x))
+	}
+}
+
+// onUnregister gives back all the instance has: its process says that it touches nothing
+// any more. The reply does not wait for bytes that are being moved; it tells how many.
+func (e *Engine) onUnregister(c *conn, r *request, body []byte) {
+	if proto.ParseEmpty(body) != nil {
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	}
+	x := e.boundInstance(c)
+	if x == none {
+		e.refuse(r, proto.StatusNotRegistered)
+		return
+	}
+	generation := e.insts[x].generation
+	e.endInstance(x)
+	var draining int64
+	if i := &e.insts[x]; i.generation == generation && i.state == instDraining {
+		draining = i.owned()
+	}
+	e.begin(r, proto.StatusOK)
+	e.out = proto.AppendUnregisterReply(e.out, &proto.UnregisterReply{Draining: uint64(draining)})
+	e.send(r)
+}
+
+// boundInstance is the instance that c registered, live or ending, or none.
+func (e *Engine) boundInstance(c *conn) uint32 {
+	if c.inst == none {
+		return none
+	}
+	i := &e.insts[c.inst]
+	if i.generation != c.instGen || i.state == instFree {
+		return none
+	}
+	return c.inst
+}
+
+func (e *Engine) onPing(r *request, body []byte) {
+	if proto.ParseEmpty(body) != nil {
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	}
+	e.begin(r, proto.StatusOK)
+	e.out = proto.AppendPingReply(e.out, &proto.PingReply{Ready: uint64(e.ready), UptimeMs: uint64(e.now.Milliseconds())})
+	e.send(r)
+}
+
+// spacesMax bounds the namespaces. It fits the index part of a space's key.
+const (
+	spacesMax = 1 << 12
+	spaceBits = 16
+)
+
+// A space is a namespace. On disk it is known by a hash of its name. In memory it is
+// known by key, its index and an epoch: CLEAR gives it a new key, so that all its objects
+// are out of reach in the same step, however many they are.
+type space struct {
+	name      string
+	id        uint64 // on disk
+	key       uint64 // in memory
+	instances uint32
+}
+
+// spaceOf finds a namespace or begins it. When the table is full one without instances
+// makes room; what it has in memory is then out of reach and evicted in time.
+func (e *Engine) spaceOf(name string) uint32 {
+	free := none
+	for x := range e.spaces {
+		if e.spaces[x].name == name {
+			return uint32(x)
+		}
+		if free == none && e.spaces[x].instances == 0 {
+			free = uint32(x)
+		}
+	}
+	if len(e.spaces) < cap(e.spaces) {
+		free = uint32(len(e.spaces))
+		e.spaces = e.spaces[:free+1]
+	}
+	if free == none {
+		return none
+	}
+	e.spaces[free] = space{name: name, id: spaceID(name)}
+	e.renewSpace(free)
+	return free
+}
+
+// renewSpace gives a namespace a key that no object has.
+func (e *Engine) renewSpace(s uint32) {
+	e.spaceEpoch++
+	e.spaces[s].key = e.spaceEpoch<<spaceBits | uint64(s)
+}
+
+// spaceByKey finds the namespace an object in memory belongs to, or none when it was
+// cleared since.
+func (e *Engine) spaceByKey(key uint64) uint32 {
+	s := uint32(key & (1<<spaceBits - 1))
+	if e.spaces[s].key != key {
+		return none
+	}
+	return s
+}
+
+// spaceID is a namespace's name on disk: the first 8 bytes of its SHA-256.
+func spaceID(name string) uint64 {
+	sum := sha256.Sum256([]byte("namespace\x00" + name))
+	return binary.LittleEndian.Uint64(sum[:])
+}
+
+// layoutID is a layout's name on disk: the first 8 bytes of the SHA-256 of its name,
+// dimensions and size.
+func layoutID(l *proto.Layout) uint64 {
+	b := append([]byte("layout\x00"), l.Name...)
+	b = append(b, 0)
+	for _, d := range l.Dims {
+		b = binary.LittleEndian.AppendUint32(b, d)
+	}
+	b = binary.LittleEndian.AppendUint64(b, l.Size)
+	sum := sha256.Sum256(b)
+	return binary.LittleEndian.Uint64(sum[:])
+}

@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"github.com/slotcache/slotcache/l1/table"
+	"github.com/slotcache/slotcache/l2/seglog"
+)
+
+// A dirtyQueue has the objects the disk is still to have, in the order they were
+// published. Objects that were deleted meanwhile stay in it until their turn comes or
+// the queue is full.
+type dirtyQueue struct {
+	items []dirtyItem // a ring
+	first int
+	count int
+}
+
+// A dirtyItem is one object; sum is the xxh3-64 of its bytes if its writer told it.
+type dirtyItem struct {
+	ref    table.Ref
+	size   int64
+	sum    uint64
+	summed bool
+}
+
+// newDirtyQueue returns a queue for n objects in memory: each is in it once at most.
+func newDirtyQueue(n int) dirtyQueue {
+	return dirtyQueue{items: make([]dirtyItem, n)}
+}
+
+func (q *dirtyQueue) len() int { return q.count }
+
+func (q *dirtyQueue) push(e *Engine, ref table.Ref, size int64, sum *uint64) {
+	if q.count == len(q.items) {
+		q.compact(e)
+	}
+	d := dirtyItem{ref: ref, size: size}
+	if sum != nil {
+		d.sum, d.summed = *sum, true
+	}
+	q.items[(q.first+q.count)%len(q.items)] = d
+	q.count++
+}
+
+// compact drops what is not dirty any more. There are as many places as objects, so at
+// least one becomes free.
+func (q *dirtyQueue) compact(e *Engine) {
+	kept := 0
+	for i := range q.count {
+		d := q.items[(q.first+i)%len(q.items)]
+		if e.table.Alive(d.ref) && e.table.Dirty(d.ref) {
+			q.items[(q.first+kept)%len(q.items)] = d
+			kept++
+		}
+	}
+	if kept == len(q.items) {
+		panic("engine: more dirty objects than objects")
+	}
+	q.count = kept
+}
+
+func (q *dirtyQueue) pop() dirtyItem {
+	d := q.items[q.first]
+	q.first = (q.first + 1) % len(q.items)
+	q.count--
+	return d
+}
+
+// unpop puts the item just popped back.
+func (q *dirtyQueue) unpop() {
+	q.first = (q.first + len(q.items) - 1) % len(q.items)
+	q.count++
+}
+
+// How many puts the log has at most, and how many bytes: enough to keep the disk busy and
+// to fill its groups, few enough that the rest may still be dropped by a delete.
+const (
+	spillsMax      = 1024
+	spillBytesMax  = 128 << 20
+	cleanAheadPart = 4 // with write-back, cleaning begins when a fourth of the pool is dirty
+)
+
+// spill gives the log what is to go to disk: everything with write-through; with
+// write-back only when memory runs short or the server stops.
+func (e *Engine) spill() {
+	if e.log == nil {
+		return
+	}
+	for e.dirty.len() > 0 && e.spilling < spillsMax && e.spillingBytes < spillBytesMax {
+		if e.cfg.Write == WriteBack && !e.stopping && e.parkedFirst == none &&
+			e.table.Usage().Dirty < e.cfg.Pool.Size/cleanAheadPart {
+			return
+		}
+		if !e.spillOne(e.dirty.pop()) {
+			e.dirty.unpop()
+			return
+		}
+	}
+}
+
+// spillOne starts one put, or drops an item that needs none. False: not now.
+func (e *Engine) spillOne(d dirtyItem) bool {
+	if !e.table.Alive(d.ref) || !e.table.Dirty(d.ref) {
+		return true
+	}
+	key, ok := e.diskKey(e.table.Key(d.ref))
+	if !ok { // cleared
+		e.table.Cleaned(d.ref)
+		return true
+	}
+	o := e.newOp(opSpill)
+	if o == none {
+		return false
+	}
+	x := e.table.Extent(d.ref)
+	mem := seglog.Mem{Off: x.Off, Len: seglog.AlignUp(d.size)}
+	tok := seglog.Token(e.opID(o))
+	if d.summed {
+		ok = e.log.PutSummed(&key, mem, d.size, d.sum, tok)
+	} else {
+		ok = e.log.Put(&key, mem, d.size, tok)
+	}
+	if !ok {
+		e.endOp(e.opID(o), opSpill)
+		if e.log.State() == seglog.StateOK {
+			return false // its queue is full
+		}
+		// The disk takes nothing now. The object stays in memory as long as there is
+		// room for it, like one without a disk tier.
+		e.table.Cleaned(d.ref)
+		e.counters.SpillsDropped++
+		e.memoryFreed = true
+		return true
+	}
+	e.table.Hold(d.ref)
+	e.ops[o].ref, e.ops[o].size = d.ref, d.size
+	e.spilling++
+	e.spillingBytes += d.size
+	return true
+}
+
+// spillEnded makes an object clean, whether or not the disk has it now: what the disk
+// refused is dropped when memory is needed.
+func (e *Engine) spillEnded(o op, res seglog.Result) {
+	e.spilling--
+	e.spillingBytes -= o.size
+	switch res {
+	case seglog.ResultOK:
+		e.counters.Spills++
+		e.counters.SpilledBytes += uint64(o.size)
+	case seglog.ResultSuperseded:
+	case seglog.ResultMiss, seglog.ResultIO, seglog.ResultFull, seglog.ResultNotDurable:
+		e.counters.SpillsDropped++
+	}
+	e.table.Cleaned(o.ref)
+	e.table.Release(o.ref)
+	e.memoryFreed = true
+}
+
+// drainOutcomes takes what the log has finished: the one switch from its outcomes to
+// methods.
+func (e *Engine) drainOutcomes() {
+	for {
+		out, ok := e.log.Outcome()
+		if !ok {
+			return
+		}
+		id := OpID(out.Token)
+		switch out.Kind {
+		case seglog.OutcomePut:
+			e.spillEnded(e.endOp(id, opSpill), out.Result)
+		case seglog.OutcomeRead:
+			e.loadEnded(e.endOp(id, opLoad), out.Result)
+		case seglog.OutcomeFence:
+			e.fenceWritten(id, out.Result)
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/slotcache/slotcache/l1/table"
+	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/proto"
+)
+
+// onPrepareStore reserves slots for the keys that are not there yet. It answers at once,
+// unless memory is short, the requester waits, and work under way will free some.
+func (e *Engine) onPrepareStore(c *conn, r *request, body []byte) {
+	x := e.liveInstance(c)
+	in := &e.in.prepare
+	if proto.ParsePrepareStore(body, in) != nil {
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	}
+	l, ok := c.layoutOf(in.Layout)
+	switch {
+	case !ok:
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	case e.insts[x].readOnly:
+		e.refuse(r, proto.StatusDenied)
+		return
+	case e.stopping:
+		e.refuse(r, proto.StatusDraining)
+		return
+	}
+	t := e.beginTransfer(x, kindStore)
+	if t == none {
+		e.refuse(r, proto.StatusBusy)
+		return
+	}
+	e.transfers[t].inline = c.inline || r.flags&proto.FlagInline != 0
+	out := &e.rep.prepare
+	out.Results = out.Results[:0]
+	wait := e.now + time.Duration(in.WaitMs)*time.Millisecond
+	if !e.reserve(t, l, in, out, in.WaitMs > 0) {
+		if e.park(r, x, t, wait, body, out.Results) {
+			return
+		}
+		e.reserve(t, l, in, out, false)
+	}
+	e.granted(r, t, out)
+}
+
+// reserve goes on with a prepare from the first key that has no result. It returns false
+// when memory is short for one, wait is set, and work under way may free enough for it.
+func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.PrepareStoreReply, wait bool) bool {
+	p := &e.transfers[t]
+	for i := len(out.Results); i < len(in.Keys); i++ {
+		res := proto.StoreResult{}
+		size := int64(min(in.Sizes[i], 1<<62))
+		key := table.Key{Namespace: p.space, Layout: l.id, Hash: in.Keys[i]}
+		switch {
+		case size > l.size || size > e.cfg.Pool.Size || (p.inline && size > proto.MaxPayload):
+			res.Status = proto.StatusTooLarge
+		case e.onDisk(&key):
+			res.Status = proto.StatusExists
+		default:
+			var full bool
+			if res, full = e.stage(t, &key, size, uint32(i)); full {
+				if wait && e.mayFree(size) {
+					return false
+				}
+				res.Status = proto.StatusNoSpace
+			}
+		}
+		out.Results = append(out.Results, res)
+	}
+	return true
+}
+
+// stage reserves one slot. full says that there is no memory for it now.
+func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32) (res proto.StoreResult, full bool) {
+	p := &e.transfers[t]
+	i := &e.insts[p.inst]
+	if _, st, ok := e.table.Find(key); !ok {
+		switch {
+		case e.entryFree == none, i.owned() > 0 && i.owned()+size > e.cfg.InstanceCap:
+			return proto.StoreResult{Status: proto.StatusBusy}, false
+		case p.inline && p.bytes+size > proto.MaxPayload:
+			return proto.StoreResult{Status: proto.StatusBusy}, false
+		}
+	} else if st == table.StateReady {
+		return proto.StoreResult{Status: proto.StatusExists}, false
+	}
+	ref, ext, got := e.table.Stage(key, size)
+	for n := 0; got == table.Again && n < againMax; n++ {
+		ref, ext, got = e.table.Stage(key, size)
+	}
+	switch got {
+	case table.Staged:
+		e.addEntry(t, ref, entryStaged, pos)
+		return proto.StoreResult{Status: proto.StatusReserved, Slot: proto.Slot{Off: uint64(ext.Off), Len: uint64(ext.Len)}}, false
+	case table.ExistsReady:
+		return proto.StoreResult{Status: proto.StatusExists}, false
+	case table.ExistsBusy:
+		return proto.StoreResult{Status: proto.StatusBusy}, false
+	case table.TooLarge:
+		return proto.StoreResult{Status: proto.StatusTooLarge}, false
+	case table.NoSpace, table.Again:
+	}
+	return proto.StoreResult{}, true
+}
+
+// againMax bounds how often one allocation may go on evicting within a step.
+const againMax = 64
+
+// mayFree says whether spills and loads under way could free size bytes: what remains is
+// held, pinned or staged, and waiting for it would be waiting for other clients.
+func (e *Engine) mayFree(size int64) bool {
+	u := e.table.Usage()
+	if u.Ready < u.Capacity {
+		return true // the pool is still being populated
+	}
+	coming := u.Dirty + u.Loading
+	return coming > 0 && u.Ready-u.Used+u.Evictable+coming >= size
+}
+
+// granted answers a prepare.
+func (e *Engine) granted(r *request, t uint32, out *proto.PrepareStoreReply) {
+	p := &e.transfers[t]
+	out.Transfer = 0
+	if p.count == 0 {
+		e.endTransfer(t)
+	} else {
+		out.Transfer = e.handle(t)
+		p.slotsTold = !p.inline
+		p.moveTo(transferOpen)
+		e.timers.set(t, e.now+e.cfg.TransferTime)
+		if p.inline {
+			for i := range out.Results {
+				out.Results[i].Slot.Off = 0
+			}
+		}
+	}
+	e.begin(r, proto.StatusOK)
+	e.out = proto.AppendPrepareStoreReply(e.out, out)
+	e.send(r)
+}
+
+// ownTransfer finds the transfer of a handle that c's instance owns, or says why not.
+func (e *Engine) ownTransfer(c *conn, handle uint64, kind transferKind) (uint32, proto.Status) {
+	x := e.boundInstance(c)
+	if x == none {
+		return none, proto.StatusNotRegistered
+	}
+	t := e.transferOf(handle)
+	if t == none || e.transfers[t].kind != kind {
+		return none, proto.StatusStale
+	}
+	if e.transfers[t].inst != x {
+		return none, proto.StatusDenied
+	}
+	return t, proto.StatusOK
+}
+
+// onCommitStore publishes what was staged. With a payload it first takes the bytes.
+func (e *Engine) onCommitStore(c *conn, r *request, payload uint32, body []byte) {
+	in := &e.in.commit
+	if proto.ParseCommitStore(body, in) != nil {
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	}
+	if in.Transfer == 0 { // nothing was reserved, so nothing is to be done
+		e.committed(r, 0)
+		return
+	}
+	t, st := e.ownTransfer(c, in.Transfer, kindStore)
+	if st != proto.StatusOK {
+		e.refuse(r, st)
+		return
+	}
+	p := &e.transfers[t]
+	switch {
+	case p.state != transferOpen:
+		e.refuse(r, proto.StatusStale)
+		return
+	case len(in.Sums) != 0 && len(in.Sums) != int(p.count):
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	case p.inline && (int64(payload) != p.bytes || r.flags&proto.FlagInline == 0),
+		!p.inline && payload > 0:
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	}
+	if payload > 0 {
+		e.receive(c, r, t)
+		return
+	}
+	e.publishTransfer(r, t, in.Sums)
+}
+
+// receive takes the payload of a commit into the staged slots.
+func (e *Engine) receive(c *conn, r *request, t uint32) {
+	o := e.newOp(opReceive)
+	if o == none {
+		e.refuse(r, proto.StatusBusy)
+		return
+	}
+	e.ops[o].transfer, e.ops[o].req = t, *r
+	p := &e.transfers[t]
+	e.timers.clear(t)
+	p.moveTo(transferMoving)
+	e.parts = e.parts[:0]
+	for n := p.first; n != none; n = e.entries[n].next {
+		e.parts = append(e.parts, e.table.Extent(e.entries[n].ref))
+	}
+	e.host.Receive(c.id, e.parts, e.opID(o))
+}
+
+// onPayload goes on with a commit whose bytes are in the pool, or are not and never will.
+func (e *Engine) onPayload(id OpID, res int64) {
+	o := e.endOp(id, opReceive)
+	t := o.transfer
+	switch {
+	case e.transfers[t].state == transferAbandoned:
+		e.endTransfer(t)
+		e.refuse(&o.req, proto.StatusStale)
+	case res < 0:
+		e.endTransfer(t)
+		e.refuse(&o.req, proto.StatusIO)
+	default:
+		e.publishTransfer(&o.req, t, nil)
+	}
+}
+
+func (e *Engine) publishTransfer(r *request, t uint32, sums []uint64) {
+	count := e.transfers[t].count
+	published := e.publishEntries(t, sums)
+	e.endTransfer(t)
+	if published < count {
+		e.refuse(r, proto.StatusStale) // deleted or cleared while it was written
+		return
+	}
+	e.committed(r, published)
+}
+
+func (e *Engine) committed(r *request, published uint32) {
+	e.begin(r, proto.StatusOK)
+	e.out = proto.AppendCommitStoreReply(e.out, &proto.CommitStoreReply{Published: published})
+	e.send(r)
+}
+
+func (e *Engine) onAbortStore(c *conn, r *request, body []byte) {
+	var in proto.AbortStore
+	if proto.ParseAbortStore(body, &in) != nil {
+		e.refuse(r, proto.StatusBadRequest)
+		return
+	}
+	t, st := e.ownTransfer(c, in.Transfer, kindStore)
+	if st == proto.StatusOK {
+		switch e.transfers[t].state {
+		case transferOpen, transferQuarantined:
+			e.endTransfer(t)
+		case transferFree, transferBuilding, transferLoading, transferMoving, transferAbandoned:
+			st = proto.StatusStale
+		}
+	}
+	e.refuse(r, st)
+}
+
+// publish makes one staged object ready, and has it spilled if the disk is to have it.
+func (e *Engine) publish(ref table.Ref, sum *uint64) bool {
+	size := e.table.Extent(ref).Len
+	dirty := e.log != nil && e.cfg.Write != WriteOff && e.log.Fits(size)
+	if !e.table.Publish(ref, dirty) {
+		return false
+	}
+	if dirty {
+		e.dirty.push(e, ref, size, sum)
+	} else if e.log != nil && e.cfg.Write != WriteOff {
+		e.counters.TooLargeForDisk++
+	}
+	e.memoryFreed = true
+	return true
+}
+
+// onDisk says whether an object is on disk and not in memory: then it need not be stored.
+func (e *Engine) onDisk(k *table.Key) bool {
+	if e.log == nil {
+		return false
+	}
+	if _, _, ok := e.table.Find(k); ok {
+		return false
+	}
+	d, ok := e.diskKey(k)
+	if !ok {
+		return false
+	}
+	_, ok = e.log.Find(&d)
+	return ok
+}
+
+// diskKey is an object's key on disk; false when its namespace was cleared since.
+func (e *Engine) diskKey(k *table.Key) (seglog.Key, bool) {
+	s := e.spaceByKey(k.Namespace)
+	if s == none {
+		return seglog.Key{}, false
+	}
+	return seglog.Key{Namespace: e.spaces[s].id, Layout: k.Layout, Hash: k.Hash}, true
+}
