@@ -1,0 +1,102 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/slotcache/slotcache/server/engine"
+)
+
+const (
+	// l1SizeMin is the smallest pool.
+	l1SizeMin = 1 << 20
+	// l2SizeMin is the smallest disk tier.
+	l2SizeMin = 16 << 20
+	// connsMax is the most that Config.Conns may be.
+	connsMax = 1 << 20
+	// readyMax is how much of the pool is reserved before the server is ready, in bytes, if
+	// it is larger: reserving takes seconds a gibibyte.
+	readyMax = 1 << 30
+)
+
+// Config says what a server is. Listen and L1Size are required; everything else is off or
+// has a default where it is zero.
+type Config struct {
+	Listen []string // addresses: unix:PATH or tcp:HOST:PORT
+	L1Size int64    // the pool, in bytes; cut to whole pages
+
+	// ShmName says how the pool is shared. Nil: it has no name, and its descriptor is passed
+	// to clients on Unix sockets. Empty: it is not shared, and bytes travel through the
+	// socket. Else its name in /dev/shm.
+	ShmName *string
+	ShmMode os.FileMode // of a named pool; 0: 0600
+
+	L2Dir  string // directory of the disk tier; empty: none
+	L2Size int64  // bytes it may take on disk
+	Write  engine.WriteMode
+
+	Token   string        // if not empty, clients must present it
+	HTTP    string        // HOST:PORT of /metrics, /healthz and /readyz; empty: none
+	Spin    time.Duration // how long the loop looks for work before it sleeps
+	Version string        // told to clients
+	Logger  *slog.Logger  // nil: nothing is logged
+
+	Limits Limits
+}
+
+// Limits bound what clients can have the server keep. The engine's documentation says what
+// each is; zero means its default.
+type Limits struct {
+	Conns        int
+	Instances    int
+	Transfers    int
+	Entries      int
+	Objects      int
+	Parked       int
+	Ops          int
+	InstanceCap  int64
+	TransferTime time.Duration
+	LeaseTime    time.Duration
+}
+
+// withDefaults fills in what is zero.
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Version == "" {
+		c.Version = "slotcache"
+	}
+	if c.ShmMode == 0 {
+		c.ShmMode = 0o600
+	}
+	if c.Limits.Conns == 0 {
+		c.Limits.Conns = 1024
+	}
+	if c.Limits.Instances == 0 {
+		c.Limits.Instances = 1024
+	}
+	if c.Limits.Ops == 0 {
+		c.Limits.Ops = max(1<<15, 2*c.Limits.Conns)
+	}
+	c.L1Size &^= int64(os.Getpagesize() - 1)
+	return c
+}
+
+// validate says what is wrong with a config.
+func (c *Config) validate() error {
+	switch {
+	case len(c.Listen) == 0:
+		return errors.New("server: no address to listen on: give unix:PATH or tcp:HOST:PORT")
+	case c.L1Size < l1SizeMin:
+		return fmt.Errorf("server: a pool of %d bytes: give it %d at least", c.L1Size, l1SizeMin)
+	case c.L2Dir != "" && c.L2Size < l2SizeMin:
+		return fmt.Errorf("server: %d bytes of disk in %s: give it %d at least", c.L2Size, c.L2Dir, l2SizeMin)
+	case c.Limits.Conns < 0 || c.Limits.Conns > connsMax:
+		return fmt.Errorf("server: a limit of %d connections: give 1 to %d", c.Limits.Conns, connsMax)
+	}
+	return nil
+}

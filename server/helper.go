@@ -1,0 +1,193 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/slotcache/slotcache/l1"
+	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/ring"
+)
+
+const (
+	// helperCount is how many goroutines do what would hold up the loop.
+	helperCount = 2
+	// populateStep is how much of the pool is reserved at a time, in bytes.
+	populateStep = 64 << 20
+)
+
+// jobKind says what a helper has to do.
+type jobKind uint8
+
+const (
+	jobSum jobKind = iota // the checksum of mem
+	jobCreate
+	jobRemove
+)
+
+// A job is something for a helper. Its memory is the helper's until its result was taken.
+type job struct {
+	kind    jobKind
+	op      uint32 // of the reactor's disk I/Os
+	mem     []byte
+	segment seglog.SegmentID
+	size    int64
+}
+
+// A result is what came of a job.
+type result struct {
+	op  uint32
+	res int64
+	sum uint64
+}
+
+// segmentFiles is what the helpers need of a segdir.Dir.
+type segmentFiles interface {
+	Create(id seglog.SegmentID, size int64) error
+	Remove(id seglog.SegmentID) error
+}
+
+// helpers are the goroutines beside the loop. The loop hands them jobs at the end of a turn
+// and takes their results when they wake it; it never waits for them. All of it goes through
+// one mutex, which is held for the length of a few copies.
+type helpers struct {
+	ring ring.Interface // only to wake the loop
+	dir  segmentFiles
+	log  *slog.Logger
+
+	queued []job // of this turn; the loop's
+
+	mutex    sync.Mutex
+	work     sync.Cond
+	jobs     []job
+	results  []result
+	ready    int64 // bytes of the pool that are populated
+	failure  error // what ended the population early
+	stopping bool
+	group    sync.WaitGroup
+}
+
+// start starts the goroutines.
+func (h *helpers) start() {
+	h.work.L = &h.mutex
+	for range helperCount {
+		h.group.Go(h.run)
+	}
+}
+
+// stop ends the goroutines and waits for them. Jobs that nobody began are dropped.
+func (h *helpers) stop() {
+	h.mutex.Lock()
+	h.stopping = true
+	h.mutex.Unlock()
+	h.work.Broadcast()
+	h.group.Wait()
+}
+
+// queue keeps a job until the end of the turn.
+func (h *helpers) queue(j job) { h.queued = append(h.queued, j) }
+
+// hand gives the jobs of the turn to the goroutines.
+func (h *helpers) hand() {
+	if len(h.queued) == 0 {
+		return
+	}
+	h.mutex.Lock()
+	h.jobs = append(h.jobs, h.queued...)
+	h.mutex.Unlock()
+	for range h.queued {
+		h.work.Signal()
+	}
+	clear(h.queued)
+	h.queued = h.queued[:0]
+}
+
+// news takes what has come: the results, appended to dst, the bytes of the pool that are
+// populated, and, once, why there will not be more.
+func (h *helpers) news(dst []result) ([]result, int64, error) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	dst = append(dst, h.results...)
+	h.results = h.results[:0]
+	failure := h.failure
+	h.failure = nil
+	return dst, h.ready, failure
+}
+
+// run does jobs until stop.
+func (h *helpers) run() {
+	for {
+		j, ok := h.next()
+		if !ok {
+			return
+		}
+		done := result{op: j.op}
+		switch j.kind {
+		case jobSum: // in one go: a sum by pieces takes twice the time
+			sum, err := l1.Sum(j.mem)
+			done.res, done.sum = sumResult(int64(len(j.mem)), err), sum
+		case jobCreate:
+			done.res = h.report("create", j.segment, h.dir.Create(j.segment, j.size))
+		case jobRemove:
+			done.res = h.report("remove", j.segment, h.dir.Remove(j.segment))
+		}
+		h.mutex.Lock()
+		h.results = append(h.results, done)
+		h.mutex.Unlock()
+		h.ring.Wake()
+	}
+}
+
+// report logs what failed, and turns it into a result.
+func (h *helpers) report(what string, id seglog.SegmentID, err error) int64 {
+	if err != nil {
+		h.log.Warn("disk store: cannot "+what+" a segment", "segment", id, "err", err)
+	}
+	return fileResult(err)
+}
+
+// next waits for a job.
+func (h *helpers) next() (job, bool) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	for len(h.jobs) == 0 && !h.stopping {
+		h.work.Wait()
+	}
+	if h.stopping {
+		return job{}, false
+	}
+	j := h.jobs[0]
+	n := copy(h.jobs, h.jobs[1:])
+	h.jobs[n] = job{}
+	h.jobs = h.jobs[:n]
+	return j, true
+}
+
+// populate reserves the memory of the pool, step by step.
+func (h *helpers) populate(pool *l1.Pool) {
+	h.group.Go(func() {
+		for from := int64(0); from < pool.Size() && !h.stopped(); from += populateStep {
+			to := min(from+populateStep, pool.Size())
+			err := pool.Populate(from, to)
+			h.mutex.Lock()
+			if err == nil {
+				h.ready = to
+			} else {
+				h.failure = fmt.Errorf("server: reserve bytes %d to %d of the pool: %w", from, to, err)
+			}
+			h.mutex.Unlock()
+			h.ring.Wake()
+			if err != nil {
+				return
+			}
+		}
+	})
+}
+
+// stopped says that stop was called.
+func (h *helpers) stopped() bool {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	return h.stopping
+}

@@ -1,0 +1,67 @@
+package server_test
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slotcache/slotcache/server"
+)
+
+// fetch gets a page of the server's.
+func fetch(t *testing.T, r *running, path string) (int, []byte) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	res, err := client.Get("http://" + r.HTTPAddr() + path)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return res.StatusCode, body
+}
+
+// scrape reads the metrics that are whole numbers.
+func scrape(t *testing.T, r *running) map[string]uint64 {
+	t.Helper()
+	status, body := fetch(t, r, "/metrics")
+	require.Equal(t, http.StatusOK, status)
+	all := make(map[string]uint64)
+	for lines := bufio.NewScanner(bytes.NewReader(body)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+			all[name] = n
+		}
+	}
+	return all
+}
+
+func TestMetricsTellWhatHappened(t *testing.T) {
+	r := start(t, func(c *server.Config) { c.HTTP = "127.0.0.1:0" })
+	p := greet(t, r)
+	p.register(1 << 20)
+	p.put(keyOf(1), valueOf(1, 10_000))
+	p.get(keyOf(1))
+	all := scrape(t, r)
+	require.EqualValues(t, 1, all["slotcache_connections"])
+	require.EqualValues(t, 10_000, all["slotcache_stored_bytes_total"])
+	require.EqualValues(t, 16<<20, all["slotcache_pool_populated_bytes"])
+	require.EqualValues(t, 5, all["slotcache_frames_total"])
+	require.Greater(t, all["slotcache_received_bytes_total"], uint64(10_000))
+	require.Greater(t, all["slotcache_sent_bytes_total"], uint64(10_000))
+	require.Zero(t, all["slotcache_ring_overflows_total"])
+	require.Zero(t, all["slotcache_ring_stale_total"])
+}
+
+func TestHealthAndReadiness(t *testing.T) {
+	r := start(t, func(c *server.Config) { c.HTTP = "127.0.0.1:0" })
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/other": 404} {
+		status, _ := fetch(t, r, path)
+		require.Equal(t, want, status, path)
+	}
+}

@@ -1,0 +1,110 @@
+package server_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/slotcache/slotcache/server"
+)
+
+// refused tries to start a server that must not start, and returns why.
+func refused(t *testing.T, cfg server.Config) string {
+	t.Helper()
+	if cfg.L1Size == 0 {
+		cfg.L1Size = 1 << 20
+	}
+	s, err := server.New(cfg)
+	require.Error(t, err)
+	require.Nil(t, s)
+	t.Log(err)
+	return err.Error()
+}
+
+func TestAStaleSocketIsReplaced(t *testing.T) {
+	path := socketPath(t)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+	require.NoError(t, unix.Close(fd)) // as a killed process leaves it
+	r := start(t, func(c *server.Config) { c.Listen = []string{"unix:" + path} })
+	greet(t, r).ping()
+	info, err := os.Lstat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	r.stop()
+	require.NoFileExists(t, path)
+}
+
+func TestASocketInUseIsKept(t *testing.T) {
+	r := start(t, nil)
+	require.Contains(t, refused(t, server.Config{Listen: r.Addrs()}), "another server answers")
+	greet(t, r).ping()
+}
+
+func TestAFileThatIsNotASocketIsKept(t *testing.T) {
+	path := socketPath(t)
+	require.NoError(t, os.WriteFile(path, []byte("mine"), 0o600))
+	require.Contains(t, refused(t, server.Config{Listen: []string{"unix:" + path}}), "not a socket")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "mine", string(text))
+}
+
+func TestATooLongPathIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), strings.Repeat("x", 110))
+	require.Contains(t, refused(t, server.Config{Listen: []string{"unix:" + path}}), "107")
+}
+
+func TestAMissingDirectoryIsMadePrivate(t *testing.T) {
+	dir := filepath.Join(filepath.Dir(socketPath(t)), "sub")
+	start(t, func(c *server.Config) { c.Listen = []string{"unix:" + filepath.Join(dir, "s")} })
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+}
+
+func TestBadConfigsAreRefused(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
+	for want, cfg := range map[string]server.Config{
+		"no address":     {},
+		"not an address": {Listen: []string{"http://x"}},
+		"at least":       {Listen: []string{"unix:/x"}, L1Size: 1},
+		"in use":         {Listen: []string{"tcp:" + taken.Addr().String()}},
+		"of disk":        {Listen: []string{"unix:/x"}, L2Dir: "/x", L2Size: 1},
+		"connections":    {Listen: []string{"unix:/x"}, Limits: server.Limits{Conns: -1}},
+	} {
+		require.Contains(t, refused(t, cfg), want)
+	}
+}
+
+func TestAFailedStartLeavesNothing(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
+	path := socketPath(t)
+	cfg := server.Config{
+		Listen: []string{"unix:" + path}, HTTP: taken.Addr().String(),
+		L2Dir: filepath.Join(filepath.Dir(path), "l2"), L2Size: 64 << 20,
+	}
+	before := openFiles(t)
+	refused(t, cfg)
+	require.NoFileExists(t, path)
+	require.Equal(t, before, openFiles(t))
+	refused(t, cfg) // not for a lock or a socket that stayed
+}
+
+// openFiles counts this process's descriptors.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(list)
+}

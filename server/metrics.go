@@ -1,0 +1,246 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/slotcache/slotcache/ring"
+	"github.com/slotcache/slotcache/server/engine"
+)
+
+const (
+	// scrapeTime is how long the loop may take to answer a scrape, until it counts as sick.
+	scrapeTime = time.Second
+	// httpTime bounds a request's header, so that idle clients don't pile up.
+	httpTime = 10 * time.Second
+)
+
+// reactorStats are the loop's counters.
+type reactorStats struct {
+	Turns        uint64
+	Accepted     uint64
+	Refused      uint64 // connections over the limit
+	Closed       uint64
+	AcceptErrors uint64
+	SendErrors   uint64
+	Frames       uint64
+	BadFrames    uint64 // connections closed for one
+	OverBudget   uint64 // connections closed for want of reassembly memory
+	Received     uint64 // bytes
+	Sent         uint64 // bytes
+	Faults       uint64 // damages of the pool's memory that were met
+}
+
+// complaints are the times from which on a line of each kind may be logged again.
+type complaints struct {
+	full, budget, fault, memory, pidfd, accept time.Duration
+}
+
+// complaintPause is the time between two lines of a kind.
+const complaintPause = time.Second
+
+// complain logs what may happen thousands of times a second, once a second.
+func (r *reactor) complain(next *time.Duration, text string, args ...any) {
+	if r.now < *next {
+		return
+	}
+	*next = r.now + complaintPause
+	r.log.Warn(text, args...)
+}
+
+// A snapshot is what the loop tells of itself.
+type snapshot struct {
+	engine engine.Metrics
+	server reactorStats
+	ring   ring.Stats
+
+	inputBytes, outputBytes, outputHeld, populated, registered int64
+	ready                                                      bool
+}
+
+// scrape is how the HTTP goroutines ask the loop for a snapshot: they set asked and wake
+// it, it fills last at the end of its turn and tells by filled.
+type scrape struct {
+	asked  atomic.Bool
+	mutex  sync.Mutex // of last
+	last   snapshot
+	filled chan struct{} // holds one token
+}
+
+// publish fills the snapshot, if somebody asked.
+func (s *scrape) publish(r *reactor) {
+	if !s.asked.Load() {
+		return
+	}
+	s.asked.Store(false)
+	s.mutex.Lock()
+	r.core.Metrics(&s.last.engine)
+	s.last.server = r.stats
+	s.last.ring = r.ring.Stats()
+	s.last.inputBytes, s.last.outputBytes, s.last.outputHeld = int64(r.input), int64(r.output), r.buffers.held
+	s.last.populated, s.last.registered = r.populated, r.registered
+	s.last.ready = r.readyAt == 0 && r.life == lifeRunning
+	s.mutex.Unlock()
+	select {
+	case s.filled <- struct{}{}:
+	default:
+	}
+}
+
+// errSick is the answer when the loop doesn't answer.
+var errSick = errors.New("the loop does not answer")
+
+// take asks the loop for a snapshot and waits for it.
+func (s *scrape) take(ctx context.Context, wake func()) (snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, scrapeTime)
+	defer cancel()
+	select {
+	case <-s.filled: // of a request that gave up
+	default:
+	}
+	s.asked.Store(true)
+	wake()
+	select {
+	case <-s.filled:
+	case <-ctx.Done():
+		return snapshot{}, errSick
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.last, nil
+}
+
+// web is the HTTP server beside the loop: /metrics, /healthz, /readyz.
+type web struct {
+	scrape *scrape
+	wake   func()
+	turn   sync.Mutex // one scrape at a time
+	set    *metrics.Set
+	server http.Server
+	group  sync.WaitGroup
+}
+
+// openWeb listens on addr, HOST:PORT.
+func openWeb(addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("server: serve metrics on %s: %w: give another address, or none", addr, err)
+	}
+	return l, nil
+}
+
+// newWeb makes the HTTP server of a loop.
+func newWeb(s *scrape, wake func()) *web {
+	w := &web{scrape: s, wake: wake, set: metrics.NewSet()}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", w.metrics)
+	mux.HandleFunc("GET /healthz", w.health)
+	mux.HandleFunc("GET /readyz", w.ready)
+	w.server = http.Server{Handler: mux, ReadHeaderTimeout: httpTime, WriteTimeout: httpTime, IdleTimeout: time.Minute}
+	w.set.RegisterMetricsWriter(w.write)
+	return w
+}
+
+// start serves on l.
+func (w *web) start(l net.Listener) {
+	w.group.Go(func() { _ = w.server.Serve(l) }) // it ends by stop
+}
+
+// stop ends serving.
+func (w *web) stop() {
+	_ = w.server.Close() // what is served now ends too
+	w.group.Wait()
+}
+
+// snapshot asks the loop.
+func (w *web) snapshot(ctx context.Context) (snapshot, error) {
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	return w.scrape.take(ctx, w.wake)
+}
+
+func (w *web) metrics(out http.ResponseWriter, in *http.Request) {
+	if _, err := w.snapshot(in.Context()); err != nil {
+		http.Error(out, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	out.Header().Set("Content-Type", "text/plain; version=0.0.4")
+	w.set.WritePrometheus(out)
+	metrics.WriteProcessMetrics(out)
+}
+
+func (w *web) health(out http.ResponseWriter, in *http.Request) {
+	if _, err := w.snapshot(in.Context()); err != nil {
+		http.Error(out, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(out, "ok\n") // the client may be gone
+}
+
+func (w *web) ready(out http.ResponseWriter, in *http.Request) {
+	s, err := w.snapshot(in.Context())
+	switch {
+	case err != nil:
+		http.Error(out, err.Error(), http.StatusServiceUnavailable)
+	case !s.ready:
+		http.Error(out, "not ready", http.StatusServiceUnavailable)
+	default:
+		_, _ = io.WriteString(out, "ready\n") // the client may be gone
+	}
+}
+
+// write writes the numbers of the last snapshot.
+func (w *web) write(out io.Writer) {
+	w.scrape.mutex.Lock()
+	s := w.scrape.last
+	w.scrape.mutex.Unlock()
+	s.each(func(name string, value uint64) {
+		if strings.HasSuffix(name, "_total") {
+			metrics.WriteCounterUint64(out, "slotcache_"+name, value)
+		} else {
+			metrics.WriteGaugeUint64(out, "slotcache_"+name, value)
+		}
+	})
+}
+
+// each calls f with every number. Those of the engine come first, under the names that
+// STATS gives them.
+func (s *snapshot) each(f func(name string, value uint64)) {
+	s.engine.Each(f)
+	f("input_buffer_bytes", uint64(s.inputBytes))
+	f("output_queued_bytes", uint64(s.outputBytes))
+	f("output_buffer_bytes", uint64(s.outputHeld))
+	f("pool_populated_bytes", uint64(s.populated))
+	f("pool_registered_bytes", uint64(s.registered))
+	f("ring_in_flight", uint64(s.ring.InFlight))
+	f("turns_total", s.server.Turns)
+	f("accepted_total", s.server.Accepted)
+	f("refused_total", s.server.Refused)
+	f("closed_total", s.server.Closed)
+	f("accept_errors_total", s.server.AcceptErrors)
+	f("send_errors_total", s.server.SendErrors)
+	f("frames_total", s.server.Frames)
+	f("bad_frames_total", s.server.BadFrames)
+	f("over_budget_total", s.server.OverBudget)
+	f("received_bytes_total", s.server.Received)
+	f("sent_bytes_total", s.server.Sent)
+	f("pool_faults_total", s.server.Faults)
+	f("ring_enters_total", s.ring.Enters)
+	f("ring_completions_total", s.ring.Completions)
+	f("ring_overflows_total", s.ring.Overflows)
+	f("ring_fixed_io_total", s.ring.FixedIO)
+	f("ring_plain_io_total", s.ring.PlainIO)
+	f("ring_short_io_total", s.ring.ShortIO)
+	f("ring_retries_total", s.ring.Retries)
+	f("ring_stale_total", s.ring.Stale)
+}

@@ -1,0 +1,114 @@
+// Package server runs the engine on sockets, a ring and a pool of memory.
+//
+// Everything in it runs on one goroutine, the loop, except Shutdown, the HTTP handlers and
+// the helpers, which do what would hold it up: checksums of large values, making and
+// removing files, reserving memory. They talk to the loop through a mutex and a wake-up of
+// its ring. A turn of the loop has four phases: wait for completions, collect them as
+// events, step the engine with each, and flush what it asked for; file reactor.go is the
+// place to begin reading.
+//
+//	wait, collect   reactor.go, and by kind: listen.go, input.go, output.go, peer.go, disk.go
+//	step, flush     reactor.go, input.go (frames), host.go (what the engine asks for)
+//	beside          helper.go, metrics.go, stop.go
+//	start           config.go, setup.go, listen.go
+//
+// What a peer does wrong ends its connection at most. What the environment does wrong at the
+// start is an error that says what to do, and later a line in the log and a counter.
+package server
+
+import (
+	"fmt"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Server is a cache server. New opens what it needs, Run serves.
+type Server struct {
+	cfg   Config
+	r     *reactor
+	web   *web
+	http  net.Listener // nil: none
+	addrs []string
+
+	once   sync.Once
+	closer closer // of everything that New opened
+}
+
+// New opens the listeners, the ring, the pool and the disk tier, and recovers what is in it.
+// After an error nothing is left open. Clients that connect before Run wait for it.
+func New(cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	// The loop waits in the kernel without telling the Go scheduler, and everything else
+	// needs a processor then. Bound to one CPU, Go would start with one.
+	if runtime.GOMAXPROCS(0) < 2 {
+		runtime.GOMAXPROCS(2)
+	}
+	s := &Server{cfg: cfg}
+	if err := s.open(); err != nil {
+		s.closer.close(cfg.Logger)
+		return nil, err
+	}
+	return s, nil
+}
+
+// Run serves until Shutdown, and then closes everything. It may be called once. An error is
+// one of the environment that the server cannot go on with.
+func (s *Server) Run() error {
+	err := fmt.Errorf("server: Run is called again")
+	s.once.Do(func() { err = s.run() })
+	return err
+}
+
+func (s *Server) run() error {
+	runtime.LockOSThread() // the ring belongs to a thread
+	defer runtime.UnlockOSThread()
+	r := s.r
+	if r.dir != nil {
+		if err := r.ring.HoldFile(r.dir.LockFd()); err != nil {
+			r.log.Info("the lock on the disk tier may be free before the I/O of a killed server has ended", "err", err)
+		}
+		if err := r.ring.RegisterMemory(r.arena); err != nil {
+			r.log.Debug("the log's memory is not registered", "err", err)
+		}
+	}
+	r.helpers.start()
+	r.helpers.populate(r.pool)
+	if s.http != nil {
+		s.web.start(s.http)
+	}
+	r.start = time.Now()
+	r.log.Info("listening; talk to it with: slotcache --addr "+s.addrs[0]+" stats",
+		"listen", s.addrs, "pool", s.cfg.L1Size, "shared", s.shared(), "disk", s.cfg.L2Dir, "connections", len(r.conns))
+	err := r.run()
+	s.closer.close(r.log)
+	return err
+}
+
+// Shutdown ends Run. The first call lets what is under way end, for five seconds at most;
+// the second ends it at once. It may be called from any goroutine, also before Run.
+func (s *Server) Shutdown() {
+	s.r.stops.Add(1)
+	s.r.ring.Wake()
+}
+
+// Ready is closed when the server listens and has reserved its memory, or the first
+// gibibyte of it.
+func (s *Server) Ready() <-chan struct{} { return s.r.ready }
+
+// Addrs returns the addresses that clients can dial, as Config.Listen has them, but with
+// the port that was given where that said 0.
+func (s *Server) Addrs() []string { return slices.Clone(s.addrs) }
+
+// HTTPAddr returns HOST:PORT of the HTTP server, or "" if there is none.
+func (s *Server) HTTPAddr() string {
+	if s.http == nil {
+		return ""
+	}
+	return s.http.Addr().String()
+}

@@ -1,0 +1,333 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/slotcache/slotcache/l1"
+	"github.com/slotcache/slotcache/l2/segdir"
+	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/proto"
+	"github.com/slotcache/slotcache/ring"
+	"github.com/slotcache/slotcache/server/engine"
+)
+
+const (
+	// filesReserved is how many descriptors the server needs beside connections and
+	// segments.
+	filesReserved = 40
+	// filesPerConn is what a connection needs: its socket and its peer's pidfd.
+	filesPerConn = 2
+	// connsMin is with how many connections the server starts at least.
+	connsMin = 4
+	// segmentTypical is the size of the disk tier's segments where their number matters.
+	segmentTypical = 256 << 20
+	segmentsMin    = 36
+	// diskOps is how many I/Os of the log may be under way.
+	diskOps = 512
+)
+
+// A closer undoes what was opened, last first.
+type closer struct{ steps []closeStep }
+
+type closeStep struct {
+	what string
+	do   func() error
+}
+
+func (c *closer) add(what string, do func() error) {
+	c.steps = append(c.steps, closeStep{what, do})
+}
+
+// close runs the steps. An error is logged: nothing can be done about it any more.
+func (c *closer) close(log *slog.Logger) {
+	for _, step := range slices.Backward(c.steps) {
+		if err := step.do(); err != nil {
+			log.Warn("stop: "+step.what, "err", err)
+		}
+	}
+	c.steps = nil
+}
+
+// open opens everything a server has. The closer knows what was opened when it fails.
+// Nothing of the pool or the arena may be unmapped before the ring is closed, which waits
+// for the I/O that is under way, and the helpers have ended: so these are opened later.
+func (s *Server) open() error {
+	conns, err := connLimit(&s.cfg)
+	if err != nil {
+		return err
+	}
+	s.r = newReactor(&s.cfg, conns)
+	for _, step := range []func() error{s.openListeners, s.openPool, s.openDisk, s.openRing, s.openEngine, s.openHTTP} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connLimit is how many connections there may be, given the descriptors.
+func connLimit(cfg *Config) (int, error) {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return 0, fmt.Errorf("server: read the limit on open files: %w", err)
+	}
+	reserved := filesReserved
+	if cfg.L2Dir != "" {
+		reserved += segmentsMin + int(cfg.L2Size/segmentTypical)
+	}
+	room := (int(min(files.Cur, 1<<30)) - reserved) / filesPerConn
+	if room < connsMin {
+		return 0, fmt.Errorf("server: %d open files are allowed, and it needs %d: raise the limit (ulimit -n)", files.Cur, reserved+connsMin*filesPerConn)
+	}
+	if room < cfg.Limits.Conns {
+		cfg.Logger.Warn("fewer connections than meant: raise the limit on open files (ulimit -n)", "connections", room, "meant", cfg.Limits.Conns, "files", files.Cur)
+		return room, nil
+	}
+	return cfg.Limits.Conns, nil
+}
+
+// newReactor makes a loop without anything open.
+func newReactor(cfg *Config, conns int) *reactor {
+	r := &reactor{
+		log:         cfg.Logger,
+		completions: make([]ring.Completion, 0, turnCompletions),
+		events:      make([]engine.Event, 0, 2*turnCompletions),
+		deferred:    make([]engine.Event, 0, diskOps),
+		conns:       make([]conn, conns),
+		connsFree:   make([]uint32, conns),
+		touched:     make([]uint32, 0, conns),
+		resumed:     make([]uint32, 0, conns),
+		resumedNext: make([]uint32, 0, conns),
+		tried:       make([]uint32, 0, conns),
+		leaving:     make([]uint32, 0, conns),
+		segments:    make([]segment, 1, 2*conns),
+		disk:        make([]diskOp, diskOps),
+		diskFree:    make([]uint32, diskOps),
+		readyAt:     min(cfg.L1Size, readyMax),
+		ready:       make(chan struct{}),
+		scrape:      scrape{filled: make(chan struct{}, 1)},
+	}
+	for i := range r.conns {
+		r.conns[i].id = engine.NewConnID(uint32(i), 0)
+		r.connsFree[i] = uint32(conns - 1 - i) // the first is given out first
+	}
+	for i := range r.diskFree {
+		r.diskFree[i] = uint32(i)
+	}
+	r.watches.processes = make([]process, 1, conns)
+	r.watches.list = make([]watch, 1, cfg.Limits.Instances)
+	r.watches.byInstance = make([]uint32, cfg.Limits.Instances)
+	return r
+}
+
+func (s *Server) openListeners() error {
+	for _, addr := range s.cfg.Listen {
+		l, err := openListener(addr)
+		if err != nil {
+			return err
+		}
+		s.r.listeners = append(s.r.listeners, l)
+		s.addrs = append(s.addrs, l.addr)
+		i := len(s.r.listeners) - 1
+		s.closer.add("close "+l.addr, func() error {
+			if l := &s.r.listeners[i]; l.state != listenClosed {
+				l.release()
+			}
+			return nil
+		})
+	}
+	return nil
+}
+
+func (s *Server) openPool() error {
+	cfg := l1.Config{Size: s.cfg.L1Size, Mode: l1.ModeMemfd, Group: -1, Logger: s.cfg.Logger}
+	if s.cfg.ShmName != nil && *s.cfg.ShmName != "" {
+		cfg.Mode, cfg.Name, cfg.FileMode = l1.ModeNamed, *s.cfg.ShmName, s.cfg.ShmMode
+	}
+	pool, err := l1.Open(cfg)
+	if err != nil {
+		return fmt.Errorf("server: open a pool of %d bytes: %w: give it less, or free some memory", s.cfg.L1Size, err)
+	}
+	s.closer.add("close the pool", pool.Close)
+	s.r.pool = pool
+	only, err := pool.ReadOnlyFd()
+	if err != nil {
+		return fmt.Errorf("server: open the pool for readers: %w", err)
+	}
+	s.closer.add("close the pool's read-only descriptor", func() error { return unix.Close(only) })
+	s.r.poolFds = [2]int{engine.PoolReadWrite: pool.Fd(), engine.PoolReadOnly: only}
+	return nil
+}
+
+// shared names how the pool is shared.
+func (s *Server) shared() string {
+	switch s.poolInfo().Kind {
+	case proto.ShmFd:
+		return "by descriptor"
+	case proto.ShmNamed:
+		return "as " + s.r.pool.Name()
+	case proto.ShmNone:
+	}
+	return "no"
+}
+
+// poolInfo is what the engine has to know of the pool.
+func (s *Server) poolInfo() engine.PoolInfo {
+	info := engine.PoolInfo{Size: s.r.pool.Size()}
+	info.Dev, info.Inode = s.r.pool.Stat()
+	switch {
+	case s.cfg.ShmName == nil:
+		info.Kind = proto.ShmFd
+	case *s.cfg.ShmName == "":
+		info.Kind = proto.ShmNone
+	default:
+		info.Kind, info.Name = proto.ShmNamed, s.r.pool.Name()
+	}
+	return info
+}
+
+func (s *Server) openDisk() error {
+	if s.cfg.L2Dir == "" {
+		return nil
+	}
+	dir, err := segdir.Open(s.cfg.L2Dir, segdir.Options{Logger: s.cfg.Logger})
+	switch {
+	case errors.Is(err, segdir.ErrLocked), errors.Is(err, segdir.ErrForeign):
+		return fmt.Errorf("server: open the disk tier in %s: %w: give another directory", s.cfg.L2Dir, err)
+	case err != nil:
+		return fmt.Errorf("server: open the disk tier in %s: %w", s.cfg.L2Dir, err)
+	}
+	s.closer.add("close the disk tier", dir.Close)
+	arena, err := unix.Mmap(-1, 0, seglog.ArenaSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	if err != nil {
+		return fmt.Errorf("server: map %d bytes for the disk tier: %w: free some memory", seglog.ArenaSize, err)
+	}
+	s.closer.add("unmap the disk tier's memory", func() error { return unix.Munmap(arena) })
+	s.r.dir, s.r.arena = dir, arena
+	return nil
+}
+
+func (s *Server) openRing() error {
+	u, err := ring.New(ring.Config{
+		Ops:     diskOps,
+		Control: 2*len(s.r.conns) + 2*s.cfg.Limits.Instances + len(s.r.listeners) + 64,
+		Spin:    s.cfg.Spin,
+	})
+	if errors.Is(err, ring.ErrUnavailable) {
+		return fmt.Errorf("server: io_uring is missing: %w: "+
+			"set the sysctl kernel.io_uring_disabled to 0, in a container allow the io_uring system calls (seccomp), and use Linux 6.1 or later", err)
+	}
+	if err != nil {
+		return fmt.Errorf("server: open an io_uring: %w: raise the limit on locked memory (ulimit -l)", err)
+	}
+	s.r.ring = u
+	s.closer.add("close the connections", s.r.closeConns)
+	s.closer.add("close the ring", u.Close)
+	return nil
+}
+
+func (s *Server) openEngine() error {
+	boot, err := random()
+	if err != nil {
+		return err
+	}
+	seed, err := random()
+	if err != nil {
+		return err
+	}
+	log, err := s.recoverLog(seed)
+	if err != nil {
+		return err
+	}
+	l := &s.cfg.Limits
+	core, err := engine.New(engine.Config{
+		Pool: s.poolInfo(), Boot: boot, Server: s.cfg.Version, Token: s.cfg.Token,
+		Disk: log, Write: s.cfg.Write,
+		Conns: len(s.r.conns), Instances: l.Instances, Transfers: l.Transfers, Entries: l.Entries,
+		Objects: l.Objects, Parked: l.Parked, Ops: l.Ops,
+		InstanceCap: l.InstanceCap, TransferTime: l.TransferTime, LeaseTime: l.LeaseTime, Seed: seed,
+	}, s.r)
+	if err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	s.r.core = core
+	s.r.helpers.ring, s.r.helpers.log = s.r.ring, s.cfg.Logger
+	if s.r.dir != nil {
+		s.r.helpers.dir = s.r.dir
+	}
+	s.closer.add("end the helpers", func() error { s.r.helpers.stop(); return nil })
+	return nil
+}
+
+// recoverLog reads what the disk tier holds.
+func (s *Server) recoverLog(seed uint64) (*seglog.Log, error) {
+	if s.r.dir == nil {
+		return nil, nil
+	}
+	log, report, err := seglog.Recover(seglog.Config{
+		Size: segdir.Usable(s.cfg.L2Size), Arena: s.r.arena, Seed: seed,
+		Nonce: func() (nonce [16]byte) {
+			_, _ = rand.Read(nonce[:]) // never fails
+			return nonce
+		},
+	}, s.r.dir)
+	if err != nil {
+		return nil, fmt.Errorf("server: recover the disk tier in %s: %w", s.cfg.L2Dir, err)
+	}
+	s.cfg.Logger.Info("disk tier recovered", "dir", s.cfg.L2Dir, "segments", report.Segments, "records", report.Records)
+	for _, what := range report.Ignored {
+		s.cfg.Logger.Warn("disk tier: ignored: " + what)
+	}
+	return log, nil
+}
+
+func (s *Server) openHTTP() error {
+	if s.cfg.HTTP == "" {
+		return nil
+	}
+	l, err := openWeb(s.cfg.HTTP)
+	if err != nil {
+		return err
+	}
+	s.http = l
+	s.web = newWeb(&s.r.scrape, s.r.ring.Wake)
+	s.closer.add("stop serving metrics", func() error {
+		s.web.stop()
+		_ = l.Close() // closed already if it was served
+		return nil
+	})
+	return nil
+}
+
+// closeConns closes what is still open of the connections, when the ring is closed, and
+// gives their memory back.
+func (r *reactor) closeConns() error {
+	for i := range r.conns {
+		if c := &r.conns[i]; c.state != connFree {
+			closeFd(c.fd)
+		}
+	}
+	for _, p := range r.watches.processes {
+		if p.refs > 0 {
+			closeFd(p.fd)
+		}
+	}
+	r.buffers.close()
+	return nil
+}
+
+// random returns a random number that is not 0.
+func random() (uint64, error) {
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return 0, fmt.Errorf("server: read random bytes: %w", err)
+	}
+	return binary.LittleEndian.Uint64(b[:]) | 1, nil
+}
