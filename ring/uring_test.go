@@ -244,6 +244,19 @@ func TestSendsAreSettledOnlyWhenTheKernelHasConsumedThem(t *testing.T) {
 	n, err := unix.Read(b, buf)
 	require.NoError(t, err)
 	require.Equal(t, []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, buf[:n])
+
+	// Those that fail say so, each after the enter that consumed it.
+	for i := range uint32(10) {
+		u.SendNow(ring.NewTag(i, 0), 1<<20, []byte{byte(i)})
+	}
+	u.Timer(ring.NewTag(99, 0), 0)
+	for i := range uint32(10) {
+		c := next(t, u)
+		require.Equal(t, ring.KindSend, c.Kind)
+		require.Equal(t, ring.NewTag(i, 0), c.Tag)
+		require.Equal(t, -int32(unix.EBADF), c.Res)
+	}
+	require.Equal(t, ring.KindTimer, next(t, u).Kind)
 }
 
 func TestWaitSubmitsAndWaitsInOneCall(t *testing.T) {
@@ -290,4 +303,23 @@ func TestTheFirstWaitTakesTheThread(t *testing.T) {
 	require.Error(t, err)
 	close(stop)
 	require.NoError(t, <-done)
+}
+
+func TestSendsThatWentDoNotFillTheTable(t *testing.T) {
+	u := open(t, ring.Config{Control: 4})
+	a, b := pair(t)
+	buf := make([]byte, 16)
+	for range 100 {
+		for range 4 {
+			u.SendNow(ring.NewTag(1, 0), a, []byte("x"))
+		}
+		require.NoError(t, u.Submit()) // and no Collect
+		n, err := unix.Read(b, buf)
+		require.NoError(t, err)
+		require.Equal(t, 4, n)
+	}
+	for range 4 {
+		u.SendNow(ring.NewTag(1, 0), a, []byte("x"))
+	}
+	require.Panics(t, func() { u.SendNow(ring.NewTag(1, 0), a, []byte("x")) }, "four are queued")
 }

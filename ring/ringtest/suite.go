@@ -30,6 +30,7 @@ var cases = []struct {
 	{"SendNowTellsWhatWent", sendNowTellsWhatWent},
 	{"RepliesToASlowReaderArriveWhole", repliesToASlowReaderArriveWhole},
 	{"SendWaitsForRoom", sendWaitsForRoom},
+	{"BuffersLiveAsLongAsTheKernelNeedsThem", buffersLiveAsLongAsTheKernelNeedsThem},
 	{"SendToNobodyFails", sendToNobodyFails},
 	{"SendFDPassesADescriptor", sendFDPassesADescriptor},
 	{"WritesAreReadBack", writesAreReadBack},

@@ -1,0 +1,112 @@
+package ring
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestResultsOfFileOperationsAreContinuedOrFinal(t *testing.T) {
+	const eintr, einval, eio = -int32(unix.EINTR), -int32(unix.EINVAL), -int32(unix.EIO)
+	for _, c := range []struct {
+		name       string
+		code       opCode
+		done, size int
+		res        int32
+		want       int32
+		over       bool
+		short      uint64
+	}{
+		{"whole", codeRead, 0, 4096, 4096, 4096, true, 0},
+		{"the last piece", codeWrite, 1000, 4096, 3096, 4096, true, 0},
+		{"short read", codeRead, 0, 4096, 1000, 0, false, 1},
+		{"short write", codeWrite, 512, 4096, 1, 0, false, 1},
+		{"end of the file", codeRead, 0, 4096, 0, 0, true, 0},
+		{"end of the file after a part", codeRead, 1000, 4096, 0, 1000, true, 0},
+		{"direct I/O behind the end", codeRead, 1000, 4096, einval, 1000, true, 0},
+		{"direct I/O that is not aligned", codeRead, 0, 4096, einval, einval, true, 0},
+		{"direct I/O refused within the file", codeRead, 1024, 4096, einval, einval, true, 0},
+		{"direct write that is not aligned", codeWrite, 1000, 4096, einval, einval, true, 0},
+		{"a write that does nothing", codeWrite, 0, 4096, 0, eio, true, 0},
+		{"a write of nothing", codeWrite, 0, 0, 0, 0, true, 0},
+		{"a read of nothing", codeRead, 0, 0, 0, 0, true, 0},
+		{"interrupted", codeRead, 0, 4096, eintr, eintr, false, 0},
+		{"failed after a part", codeRead, 1024, 4096, eio, eio, true, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var u Uring
+			o := op{code: c.code, state: opLive, buf: make([]byte, c.size), done: c.done, chunk: c.size - c.done}
+			res, over := u.continueFile(&o, c.res)
+			require.Equal(t, c.over, over)
+			if over {
+				require.Equal(t, c.want, res)
+			}
+			require.Equal(t, c.short, u.stats.ShortIO)
+			if c.res > 0 {
+				require.Equal(t, c.done+int(c.res), o.done)
+			}
+		})
+	}
+}
+
+func TestResultsOfSendsAreContinuedOrFinal(t *testing.T) {
+	const eintr, epipe, eio = -int32(unix.EINTR), -int32(unix.EPIPE), -int32(unix.EIO)
+	for _, c := range []struct {
+		name       string
+		done, size int
+		res        int32
+		want       int32
+		over       bool
+	}{
+		{"whole", 0, 100, 100, 100, true},
+		{"the rest", 60, 100, 40, 100, true},
+		{"short", 0, 100, 60, 0, false},
+		{"nothing to send", 0, 0, 0, 0, true},
+		{"nothing sent", 0, 100, 0, eio, true},
+		{"failed after a part", 60, 100, epipe, epipe, true},
+		{"interrupted", 60, 100, eintr, eintr, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var u Uring
+			o := op{code: codeSend, state: opLive, buf: make([]byte, c.size), done: c.done, chunk: c.size - c.done}
+			res, over := u.continueSend(&o, c.res)
+			require.Equal(t, c.over, over)
+			if over {
+				require.Equal(t, c.want, res)
+			}
+		})
+	}
+}
+
+func TestAnInterruptedOperationIsNotTriedForEver(t *testing.T) {
+	var u Uring
+	o := op{code: codeSync, state: opLive}
+	tries := 0
+	for u.again(&o, -int32(unix.EAGAIN)) {
+		tries++
+	}
+	require.Equal(t, retriesMax, tries)
+	require.Equal(t, uint64(retriesMax), u.stats.Retries)
+	paused := op{code: codeRecv, state: opPausing}
+	require.False(t, u.again(&paused, -int32(unix.EINTR)), "a paused receive starts again")
+	u.closing = true
+	live := op{code: codeRecv, state: opLive}
+	require.False(t, u.again(&live, -int32(unix.EINTR)), "a receive starts again while the ring closes")
+}
+
+// TestAThreadMayHaveManyRingsInTurn registers more rings than a thread may have at a time.
+func TestAThreadMayHaveManyRingsInTurn(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for i := range 40 {
+		u, err := New(Config{Ops: 4, Control: 4, RecvBuffers: 1, RecvBufferSize: 4096})
+		if err != nil {
+			t.Skip(err) // TestUringPassesTheSuite says whether that is allowed
+		}
+		require.NoError(t, u.Submit())
+		require.NotZero(t, u.q.enterFlags, "ring %d: a former one was not given back", i)
+		require.NoError(t, u.Close())
+	}
+}
