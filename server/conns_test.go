@@ -99,9 +99,20 @@ func TestAPeerThatNeverReadsCostsBoundedMemory(t *testing.T) {
 // prepares another and waits to be killed.
 const childServer = "SLOTCACHE_TEST_CHILD"
 
+// childListens, in the environment, makes the test binary listen on the socket it was given
+// and end.
+const childListens = "SLOTCACHE_TEST_LISTENS"
+
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childServer); path != "" {
 		child(path)
+		return
+	}
+	if os.Getenv(childListens) != "" {
+		if err := unix.Listen(3, 16); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	os.Exit(m.Run())

@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -103,6 +102,10 @@ func openListener(addr string) (listener, error) {
 // openTCP listens on HOST:PORT.
 func openTCP(addr string) (listener, error) {
 	l, err := net.Listen("tcp", addr)
+	for n := 0; n < lockTries && errors.Is(err, unix.EADDRINUSE); n++ {
+		time.Sleep(lockPause) // see stale.go: it may be a dead server's
+		l, err = net.Listen("tcp", addr)
+	}
 	if err != nil {
 		return listener{}, fmt.Errorf("server: listen on tcp:%s: %w", addr, err)
 	}
@@ -177,36 +180,6 @@ func lockDirectory(dir string) func() {
 		time.Sleep(lockPause)
 	}
 	return func() { closeFd(fd) } // and with it the lock
-}
-
-// clearSocket removes the socket file of a server that is gone.
-func clearSocket(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("server: listen on unix:%s: %w", path, err)
-	}
-	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("server: listen on unix:%s: there is a file that is not a socket: remove it or give another path", path)
-	}
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("server: listen on unix:%s: %w", path, err)
-	}
-	defer closeFd(fd)
-	switch err = unix.Connect(fd, &unix.SockaddrUnix{Name: path}); {
-	case errors.Is(err, unix.ECONNREFUSED):
-	case err == nil, errors.Is(err, unix.EAGAIN): // its backlog is full
-		return fmt.Errorf("server: listen on unix:%s: another server answers there: stop it or give another path", path)
-	default:
-		return fmt.Errorf("server: listen on unix:%s: cannot tell whether the socket there is in use: %w: remove it or give another path", path, err)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("server: listen on unix:%s: remove the socket of a server that is gone: %w", path, err)
-	}
-	return nil
 }
 
 // release closes the descriptor and removes the socket file, if it is still the one that

@@ -3,6 +3,7 @@ package server_test
 import (
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -39,6 +40,28 @@ func TestAStaleSocketIsReplaced(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	r.stop()
 	require.NoFileExists(t, path)
+}
+
+// A killed server's ring keeps its listening socket open for a while.
+func TestASocketWhoseServerIsDeadIsReplacedThoughItStillListens(t *testing.T) {
+	path := socketPath(t)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Close(fd)) }()
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+	dup, err := unix.Dup(fd)
+	require.NoError(t, err)
+	file := os.NewFile(uintptr(dup), "listener")
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childListens+"=1")
+	cmd.ExtraFiles = []*os.File{file}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.NoError(t, file.Close())
+	probe, err := net.Dial("unix", path)
+	require.NoError(t, err, "it listens still")
+	require.NoError(t, probe.Close())
+	greet(t, start(t, func(c *server.Config) { c.Listen = []string{"unix:" + path} })).ping()
 }
 
 func TestASocketInUseIsKept(t *testing.T) {
