@@ -1,0 +1,152 @@
+package client
+
+import (
+	"sync"
+	"time"
+
+	"github.com/slotcache/slotcache/proto"
+)
+
+// sweepDelays are the times between the sweeps after a connection was made again. The
+// first finds what there is; the others what the server did with requests that it read
+// from the lost connection after that.
+var sweepDelays = [...]time.Duration{0, 250 * time.Millisecond, 2 * time.Second}
+
+// sweepTick is how often a sweep looks whether the calls that it waits for have ended.
+const sweepTick = 5 * time.Millisecond
+
+// A sharing tells which workers of this process have sessions of an instance. Handles are
+// the instance's, so that no worker may end one that it does not know while it is not
+// alone.
+type sharing struct {
+	mu       sync.Mutex
+	sessions map[uint64]map[*Worker]int
+}
+
+var sharers = sharing{sessions: make(map[uint64]map[*Worker]int)}
+
+// add counts n further sessions of w, or fewer if n is negative.
+func (x *sharing) add(w *Worker, n int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	id := w.reg.Instance
+	m := x.sessions[id]
+	if m == nil {
+		m = make(map[*Worker]int)
+		x.sessions[id] = m
+	}
+	if m[w] += n; m[w] == 0 {
+		delete(m, w)
+	}
+	if len(m) == 0 {
+		delete(x.sessions, id)
+	}
+}
+
+// alone reports whether no other worker has sessions of the instance.
+func (x *sharing) alone(w *Worker) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m := x.sessions[w.reg.Instance]
+	return len(m) == 0 || len(m) == 1 && m[w] > 0
+}
+
+// sweep gives back what the server keeps for this instance and nobody here uses: grants
+// whose replies were lost with one of the past links. Handles that are still open here
+// are left alone until they are ended. It owns a reference on s.
+func (w *Worker) sweep(s *session, past []*link) {
+	defer s.leave()
+	for _, delay := range sweepDelays {
+		if !s.pause(delay) || !w.sweepOnce(s, past) {
+			return
+		}
+	}
+}
+
+// sweepOnce reports whether it could be done.
+func (w *Worker) sweepOnce(s *session, past []*link) bool {
+	list, err := s.link.transfers(w.base)
+	if err != nil {
+		s.link.log.Debug("client: transfers", "err", err)
+		return false
+	}
+	own := list[:0]
+	for _, t := range list {
+		if t.Instance == w.reg.Instance && t.Incarnation == s.incarnation {
+			own = append(own, t)
+		}
+	}
+	// What the present link was granted before the list was made is known by now, except
+	// for calls that were waiting then: those have to end before an unknown handle is
+	// surely a lost one.
+	waiting := s.link.waiting()
+	for len(own) > 0 && s.link.anyWaits(waiting) {
+		if !s.pause(sweepTick) {
+			return false
+		}
+	}
+	if !sharers.alone(w) {
+		return false
+	}
+	for i := range own {
+		t := &own[i]
+		known := s.link.granted(t.Handle)
+		for _, l := range past {
+			known = known || l.granted(t.Handle)
+		}
+		if known {
+			continue
+		}
+		switch t.Kind {
+		case proto.TransferStore:
+			s.link.end(proto.OpAbortStore, t.Handle)
+		case proto.TransferRetrieve:
+			s.link.end(proto.OpCommitRetrieve, t.Handle)
+		case proto.TransferLease:
+			s.link.end(proto.OpRelease, t.Handle)
+		}
+	}
+	return true
+}
+
+// pause waits. It reports false if the session ends meanwhile.
+func (s *session) pause(d time.Duration) bool {
+	if d == 0 {
+		return s.live()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return s.live()
+	case <-s.link.gone:
+	case <-s.worker.base.Done():
+	}
+	return false
+}
+
+// waiting returns the ids of the calls whose replies have not been read.
+func (l *link) waiting() []uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var ids []uint64
+	for id := range l.pending {
+		ids = append(ids, id)
+	}
+	if l.reading != 0 {
+		ids = append(ids, l.reading)
+	}
+	return ids
+}
+
+// anyWaits reports whether one of the calls' replies has not been read.
+func (l *link) anyWaits(ids []uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range ids {
+		if _, ok := l.pending[id]; ok || id == l.reading {
+			return true
+		}
+	}
+	return false
+}

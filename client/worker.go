@@ -1,0 +1,239 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/slotcache/slotcache/proto"
+)
+
+// A Worker is a registered instance. It is safe for concurrent use; requests are
+// pipelined over its connection. After the connection was lost, the next call connects,
+// registers and maps the server's memory again.
+type Worker struct {
+	conn    *Conn
+	reg     *proto.Register
+	lock    semaphore // held while registering
+	session atomic.Pointer[session]
+	base    context.Context // ends with Close or Unregister
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup // populators and sweeps
+	past    []*link        // lost ones to the present start of the server; with lock
+
+	unregistered atomic.Bool // Unregister was answered
+}
+
+// Conn returns the worker's connection.
+func (w *Worker) Conn() *Conn { return w.conn }
+
+// Instance returns the worker's id.
+func (w *Worker) Instance() uint64 { return w.reg.Instance }
+
+// Transport returns how bytes travel in the present registration.
+func (w *Worker) Transport() proto.Transport { return w.session.Load().transport }
+
+// Incarnation returns the present registration's number among the processes that have
+// used this instance id.
+func (w *Worker) Incarnation() uint32 { return w.session.Load().incarnation }
+
+// Ready returns how many bytes of the server's memory, from its start, were populated
+// when the server last said so.
+func (w *Worker) Ready() int64 { return w.session.Load().ready.Load() }
+
+// PoolSize returns the size in bytes of the server's memory as told at registration.
+func (w *Worker) PoolSize() int64 { return w.session.Load().poolSize }
+
+// Close ends the worker and its connection. Calls under way end with [ErrClosed]. The
+// server aborts what was not committed and gets back everything else. Where stores,
+// retrievals or leases are open, the connection stays until the last of them is ended, so
+// that the server gives nobody else the memory that they may still be using; ending them
+// then does nothing but that. The second Close does nothing.
+func (w *Worker) Close() error {
+	w.conn.cancel()
+	if s := w.retire(); s != nil {
+		s.endWithBye()
+	}
+	w.tasks.Wait()
+	if s := w.session.Load(); s.link != w.conn.link.Load() || w.unregistered.Load() {
+		return w.conn.Close() // nothing of the worker hangs on the connection
+	}
+	return nil
+}
+
+// retire makes the worker refuse new calls and ends those under way. It returns the
+// session to be ended.
+func (w *Worker) retire() *session {
+	w.cancel()
+	_ = w.lock.acquire(context.Background(), nil) // whoever registers just now stops; can't fail
+	defer w.lock.release()
+	return w.session.Load()
+}
+
+// Unregister ends the worker and leaves its connection open. It waits until all stores,
+// retrievals and leases are ended, for the server gives their memory to others, and
+// returns how many bytes the server's own I/O is still busy with. After an error the
+// connection is closed as by Close.
+func (w *Worker) Unregister(ctx context.Context) (draining int64, err error) {
+	if w.base.Err() != nil {
+		return 0, ErrClosed
+	}
+	s := w.retire()
+	s.end()
+	select {
+	case <-s.left:
+	case <-ctx.Done():
+		s.endWithBye()
+		return 0, fmt.Errorf("client: unregister: %w", ctx.Err())
+	}
+	w.tasks.Wait()
+	c := newCall(proto.OpUnregister)
+	if err := s.link.roundTrip(ctx, c); err != nil {
+		s.link.lost(err) // nobody knows whether it is still registered
+		return 0, err
+	}
+	var x proto.UnregisterReply
+	if err := proto.ParseUnregisterReply(c.body, &x); err != nil {
+		return 0, s.link.broken(c.op, "%v", err)
+	}
+	c.free()
+	w.unregistered.Store(true)
+	w.conn.worker.Store(false)
+	return int64(x.Draining), nil
+}
+
+// enter returns the present session with a reference for the caller, and registers
+// again if the one there was is lost.
+func (w *Worker) enter(ctx context.Context) (*session, error) {
+	if s := w.session.Load(); s.live() && s.enter() {
+		return s, nil
+	}
+	if w.base.Err() != nil {
+		return nil, ErrClosed
+	}
+	if err := w.lock.acquire(ctx, w.base.Done()); err != nil {
+		return nil, err
+	}
+	defer w.lock.release()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(w.base, cancel) // Close ends an attempt under way
+	defer stop()
+	wait := newBackoff(ctx, w.conn.opts.Reconnect)
+	for {
+		if w.base.Err() != nil {
+			return nil, ErrClosed
+		}
+		old := w.session.Load()
+		if old.live() && old.enter() {
+			return old, nil
+		}
+		l, err := w.conn.live(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s, err := w.attach(ctx, l)
+		if err == nil {
+			s.retain()
+			w.replace(old, s)
+			return s, nil
+		}
+		if !retryable(l, err) && permanent(err) {
+			return nil, err
+		}
+		if err := wait.next(ctx, w.base.Done(), err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// replace makes s the present session. The caller holds the lock.
+func (w *Worker) replace(old, s *session) {
+	w.session.Store(s)
+	old.end()
+	if old.link.boot != s.link.boot {
+		w.past = nil // that server, with all it kept for this process, is gone
+		return
+	}
+	<-old.link.read // from here on its grants are all known
+	w.past = append(w.past, old.link)
+	past := append([]*link(nil), w.past...)
+	w.tasks.Add(1)
+	s.retain()
+	go func() {
+		defer w.tasks.Done()
+		w.sweep(s, past)
+	}()
+}
+
+// attempt runs fn in a live session, and once more in a new one if the connection was
+// lost meanwhile. So fn must be something that may be done twice. Handles that fn makes
+// take their own references.
+func (w *Worker) attempt(ctx context.Context, fn func(s *session) error) error {
+	for again := false; ; again = true {
+		s, err := w.enter(ctx)
+		if err != nil {
+			return err
+		}
+		err = fn(s)
+		s.leave()
+		if err == nil || again || !retryable(s.link, err) || w.base.Err() != nil {
+			return err
+		}
+	}
+}
+
+// Ping asks whether the server lives and how much of its memory is ready.
+func (w *Worker) Ping(ctx context.Context) (Pong, error) {
+	var p Pong
+	err := w.attempt(ctx, func(s *session) (err error) {
+		p, err = s.ping(ctx)
+		return err
+	})
+	return p, err
+}
+
+// layout checks an index into the registered layouts.
+func (w *Worker) layout(op proto.Op, layout int) (uint16, error) {
+	if layout < 0 || layout >= len(w.reg.Layouts) {
+		return 0, fmt.Errorf("client: %s: layout %d, registered are %d", op, layout, len(w.reg.Layouts))
+	}
+	return uint16(layout), nil
+}
+
+// waitMs turns a wait budget into the protocol's milliseconds. If ctx ends before it is
+// spent, the budget is cut so that the reply has a chance to arrive in time.
+func waitMs(ctx context.Context, wait time.Duration) uint32 {
+	if end, ok := ctx.Deadline(); ok {
+		left := time.Until(end)
+		wait = min(wait, left-left/8)
+	}
+	return uint32(min(max(wait.Milliseconds(), 0), 1<<32-1))
+}
+
+// budget is a wait that several requests share.
+type budget struct {
+	wait  time.Duration
+	start time.Time
+}
+
+func newBudget(wait time.Duration) budget { return budget{wait: wait, start: time.Now()} }
+
+// left returns what is not spent, in the protocol's milliseconds.
+func (b budget) left(ctx context.Context) uint32 {
+	if b.wait <= 0 {
+		return 0
+	}
+	return waitMs(ctx, b.wait-time.Since(b.start))
+}
+
+// closeFD closes a descriptor that came unasked; -1 is none.
+func closeFD(fd int) {
+	if fd >= 0 {
+		_ = unix.Close(fd) // nothing was written through it
+	}
+}
