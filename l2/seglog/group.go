@@ -151,19 +151,12 @@ func (l *Log) advance(i uint32) {
 	}
 }
 
-// list queues the header of group i, all of whose parts are on disk. Puts that were overtaken are left out.
+// list queues the header of group i, all of whose parts are on disk. Puts that died meanwhile are not in it.
 func (l *Log) list(i uint32) {
 	g := &l.groups[i]
-	if g.kind == groupPuts {
-		for _, pi := range g.items[:g.count] {
-			if pi != 0 && l.puts.at(pi).state == putWriting && l.covered(&l.puts.at(pi).rec) {
-				l.kill(pi, ResultSuperseded)
-			}
-		}
-		if g.live == 0 {
-			l.releaseGroup(i)
-			return
-		}
+	if g.kind == groupPuts && g.live == 0 {
+		l.releaseGroup(i)
+		return
 	}
 	p := l.headerBlock(i)
 	h := blockHead{magic: groupMagic, position: g.block, length: g.length}
@@ -171,12 +164,11 @@ func (l *Log) list(i uint32) {
 		if it == 0 {
 			continue
 		}
-		r := &l.fences.items
 		if g.kind == groupPuts {
 			move(putMoves, "put", &l.puts.at(it).state, putListed)
 			putRecord(p, int(h.count), &l.puts.at(it).rec)
 		} else {
-			putRecord(p, int(h.count), &(*r)[it].rec)
+			putRecord(p, int(h.count), &l.fences.at(it).rec)
 		}
 		h.count++
 	}

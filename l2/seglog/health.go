@@ -65,8 +65,8 @@ func (l *Log) fail(i uint32) {
 	if i != none && i == l.active {
 		s := &l.segs[i]
 		s.failures++
-		if s.failures >= failuresMax {
-			l.sealActive()
+		if s.failures >= failuresMax && l.spare != none && l.segs[l.spare].state == segmentReady {
+			l.sealActive() // perhaps it is only this one
 		}
 	}
 	if l.health == healthDegraded {
@@ -106,9 +106,13 @@ func (l *Log) Tick(now time.Duration) {
 	l.step()
 }
 
-// probe tries a real write: what is owed, or an empty group, or a new segment if none is active.
+// probe tries a real write: what is owed, or an empty group, or a new segment if none is active or the active one seems lost.
 func (l *Log) probe() {
 	l.closeGroup()
+	if l.active != none && l.spare == none && l.segs[l.active].failures >= evictFailures {
+		l.prepare = true
+		return
+	}
 	if g, ok := l.openGroup(groupProbe, 0, blockRecords); ok {
 		l.fillFences(g)
 		return

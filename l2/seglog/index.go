@@ -77,7 +77,7 @@ func (x *index) find(k *Key) uint32 {
 }
 
 // insert adds an entry for r, whose key has none. There must be room.
-func (x *index) insert(r *record, segment uint32) uint32 {
+func (x *index) insert(r *record, segment uint32) {
 	if x.used() >= x.limit {
 		panic("l2/seglog: index is full")
 	}
@@ -92,7 +92,6 @@ func (x *index) insert(r *record, segment uint32) uint32 {
 	x.entries[i] = entry{key: r.key, used: 1}
 	x.keys.add(x.hash(&r.key), i)
 	x.place(i, r, segment)
-	return i
 }
 
 // replace makes entry i that of the newer record r of the same key.

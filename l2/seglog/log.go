@@ -197,7 +197,7 @@ func (l *Log) stuck() bool {
 // Pending says whether background work is left that no completion will trigger: the driver should call Flush again soon rather
 // than block. Nothing waits for it, so that ignoring it is not wrong.
 func (l *Log) Pending() bool {
-	return l.sweeps.n > 0 || l.evicting != none && l.segs[l.evicting].state == segmentEvicting
+	return l.sweeping() || l.evicting != none && l.segs[l.evicting].state == segmentEvicting
 }
 
 // outcome queues an outcome.

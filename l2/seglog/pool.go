@@ -136,6 +136,9 @@ func (r *ring[T]) push(v T) {
 	r.n++
 }
 
+// at returns the i-th oldest value, valid until the next push.
+func (r *ring[T]) at(i int) *T { return &r.buf[(r.head+i)%len(r.buf)] }
+
 // pop removes the oldest value.
 func (r *ring[T]) pop() (v T, ok bool) {
 	if r.n == 0 {

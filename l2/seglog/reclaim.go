@@ -22,6 +22,9 @@ func (l *Log) reclaim() {
 	}
 	if i := l.pick(segmentAlien); i != none && (l.segs[i].generation != 0 || l.now >= l.fileAt) {
 		// Those that hold records of ours are older than all others, and go first.
+		if l.syncsIn(i) {
+			return // no file is removed under an I/O
+		}
 		l.spare = i
 		l.moveSegment(i, segmentRemoving)
 		l.control.push(task{use: useRemove, owner: i})

@@ -90,8 +90,12 @@ type segment struct {
 	unsynced bool // found at start: what it holds may not have been synced before the last process died
 }
 
-// failuresMax is how many writes in a row may fail in a segment before another is tried.
-const failuresMax = 3
+const (
+	// failuresMax is how many writes in a row may fail in the active segment before a spare that is ready takes its place.
+	failuresMax = 3
+	// evictFailures is the same for when there is none, and the oldest segment must be evicted for it: about three minutes.
+	evictFailures = 12
+)
 
 func (l *Log) moveSegment(i uint32, next segmentState) {
 	move(segmentMoves, "segment", &l.segs[i].state, next)
@@ -147,6 +151,11 @@ func (l *Log) oldSynced(i uint32, ok bool) {
 		return
 	}
 	l.fail(i)
+}
+
+// syncsIn says whether a sync of segment i is in flight that its state does not tell of.
+func (l *Log) syncsIn(i uint32) bool {
+	return l.syncing == i || l.fenceSyncing.n > 0 && l.fences.at(l.fenceSyncing.head).segment == i
 }
 
 // fitsActive says whether the active segment has blocks more for records more, and still its footer.

@@ -1,6 +1,7 @@
 package seglog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -102,7 +103,7 @@ func (d *simDisk) endSync(id SegmentID, snap simSnap) {
 	f := d.files[id]
 	for s, p := range snap {
 		copy(f.safe[s*simSector:], p)
-		if slices.Equal(f.now[s*simSector:][:simSector], p) {
+		if bytes.Equal(f.now[s*simSector:][:simSector], p) {
 			delete(f.dirty, s)
 		}
 	}
@@ -121,11 +122,12 @@ func (d *simDisk) cutPower() {
 		slices.Sort(dirty)
 		lose := d.rng.IntN(3) // none, about half, all
 		for _, s := range dirty {
+			from, to := f.now, f.safe
 			if lose == 2 || lose == 1 && d.rng.IntN(2) == 0 {
-				copy(f.now[s*simSector:][:simSector], f.safe[s*simSector:])
+				from, to = f.safe, f.now
 			}
+			copy(to[s*simSector:][:simSector], from[s*simSector:])
 		}
-		copy(f.safe, f.now)
 		clear(f.dirty)
 	}
 }

@@ -23,6 +23,7 @@ type simPut struct {
 type simModel struct {
 	puts   []simPut
 	byKey  map[Key][]int
+	keys   []Key // in the order of their first put
 	loose  []int // dead and not buried
 	frozen int   // puts before it were made before the power was cut: the newest acknowledged one may be lost
 }
@@ -32,6 +33,9 @@ func newSimModel() *simModel { return &simModel{byKey: make(map[Key][]int)} }
 func (m *simModel) put(k Key, size int64) int {
 	m.puts = append(m.puts, simPut{key: k, size: size})
 	id := len(m.puts) - 1
+	if _, ok := m.byKey[k]; !ok {
+		m.keys = append(m.keys, k)
+	}
 	m.byKey[k] = append(m.byKey[k], id)
 	return id
 }

@@ -34,7 +34,7 @@ func (l *Log) sweepSome() {
 		return
 	}
 	x := &l.index
-	for range min(sweepStep, x.high) {
+	for n := min(sweepStep, x.high); n > 0 && l.sweeping(); n-- {
 		if l.cursor >= x.high {
 			l.cursor = 1
 			l.round++
@@ -48,9 +48,8 @@ func (l *Log) sweepSome() {
 		}
 	}
 	for l.sweeps.n > 0 {
-		s := &l.sweeps.buf[l.sweeps.head]
-		round := l.round > s.round+1 || l.round == s.round+1 && l.cursor >= s.cursor
-		if !round || l.lowestPut() < s.seq {
+		s := l.sweeps.at(0)
+		if !l.swept(s) || l.lowestPut() < s.seq {
 			return
 		}
 		if !s.all && l.cleared[s.namespace] == s.seq {
@@ -58,6 +57,14 @@ func (l *Log) sweepSome() {
 		}
 		l.sweeps.pop()
 	}
+}
+
+// sweeping says that the walk is needed.
+func (l *Log) sweeping() bool { return l.sweeps.n > 0 && !l.swept(l.sweeps.at(l.sweeps.n-1)) }
+
+// swept says that the walk has been all round since the sweep began.
+func (l *Log) swept(s *sweep) bool {
+	return l.round > s.round+1 || l.round == s.round+1 && l.cursor >= s.cursor
 }
 
 // coveredEntry is covered for an entry.

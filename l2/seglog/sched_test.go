@@ -1,0 +1,221 @@
+package seglog
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/zeebo/xxh3"
+)
+
+// handed takes I/Os until there are no more.
+func (r *rig) handed() (ios []IO) {
+	for {
+		io, ok := r.l.NextIO()
+		if !ok {
+			return ios
+		}
+		ios = append(ios, *io)
+	}
+}
+
+// busy is a rig with both loads and stores waiting, and nothing in flight.
+func busy(t *testing.T, change func(*Config)) *rig {
+	r := newRig(t, 6, func(c *Config) {
+		c.SegmentSize = 1024 * BlockSize
+		c.Size = 6 * c.SegmentSize
+		c.IOSize = BlockSize
+		change(c)
+	})
+	r.store(1, 200000)
+	r.run()
+	for n := range 4 {
+		k := key(1)
+		require.True(t, r.l.Read(&k, Mem{Off: int64(8+n) * rigSlot, Len: rigSlot}, Token(1000+n)))
+		k = key(50 + n)
+		require.True(t, r.l.PutSummed(&k, Mem{Off: int64(n) * rigSlot, Len: rigSlot}, 200000, 1, Token(2000+n)))
+	}
+	r.l.Flush()
+	return r
+}
+
+func TestLoadsGoFirstAndLeaveAQuarterToStores(t *testing.T) {
+	r := busy(t, func(c *Config) { c.MaxInFlight = 16 })
+	ios := r.handed()
+	require.Len(t, ios, 16)
+	for i, io := range ios {
+		require.Equal(t, i < 12, io.Load, "I/O %d", i)
+	}
+	// As long as both wait it stays so, whichever ends.
+	for range 30 {
+		r.done(ios[0])
+		ios = append(ios[1:], r.handed()...)
+		loads := 0
+		for _, io := range ios {
+			if io.Load {
+				loads++
+			}
+		}
+		require.Len(t, ios, 16)
+		require.LessOrEqual(t, loads, 12)
+		require.GreaterOrEqual(t, loads, 4)
+	}
+}
+
+func TestBytesInFlightAreBounded(t *testing.T) {
+	r := busy(t, func(c *Config) { c.MaxInFlight, c.MaxInFlightBytes, c.IOSize = 64, 40*BlockSize, 4*BlockSize })
+	ios := r.handed()
+	var loads, stores int64
+	for _, io := range ios {
+		if io.Load {
+			loads += io.Mem.Len
+		} else {
+			stores += io.Mem.Len
+		}
+	}
+	require.LessOrEqual(t, loads+stores, int64(40*BlockSize))
+	require.GreaterOrEqual(t, loads, int64(24*BlockSize))
+	require.GreaterOrEqual(t, stores, int64(8*BlockSize))
+}
+
+func TestAnIOLargerThanTheLimitIsStillDone(t *testing.T) {
+	r := newRig(t, 6, func(c *Config) { c.MaxInFlightBytes = 1 })
+	r.store(1, 100000)
+	r.sees(1, 100000)
+}
+
+func TestManyGroupsAreInFlightAtOnce(t *testing.T) {
+	r := newRig(t, 6, func(c *Config) { c.SegmentSize, c.Size = 1024*BlockSize, 6*1024*BlockSize })
+	r.run()
+	for n := range 8 {
+		r.put(n, 100000)
+		r.l.Flush()
+	}
+	payloads := 0
+	for _, io := range r.handed() {
+		if io.Kind == IOWrite && !io.Mem.Own {
+			payloads++
+		}
+	}
+	require.Equal(t, 8, payloads)
+	require.Equal(t, 8, len(r.l.groups)-len(r.l.groupFree))
+}
+
+func TestManyDeletesShareABlock(t *testing.T) {
+	r := newRig(t, 6, nil)
+	for n := range 40 {
+		r.store(n, 10)
+	}
+	r.run()
+	before := r.l.Stats().WriteBytes
+	var ns []int
+	for n := range 40 {
+		ns = append(ns, n)
+	}
+	tok := r.delete(ns...)
+	r.run()
+	require.Equal(t, ResultOK, r.ended[tok].Result)
+	require.EqualValues(t, BlockSize, r.l.Stats().WriteBytes-before)
+	require.EqualValues(t, 40, r.l.Stats().Tombstones)
+}
+
+func TestACycleAllocatesNothing(t *testing.T) {
+	r := newRig(t, 6, func(c *Config) { c.Size, c.SegmentSize = 6*1024*BlockSize, 1024*BlockSize })
+	r.run()
+	sum := xxh3.Hash(r.pool[:20000])
+	n := 0
+	turn := func() {
+		r.l.Flush()
+		for {
+			io, ok := r.l.NextIO()
+			if !ok {
+				break
+			}
+			switch io.Kind {
+			case IORead, IOWrite, IOSum:
+				r.l.Done(io.ID, io.Mem.Len, sum)
+			case IOCreate, IOSync, IORemove:
+				r.l.Done(io.ID, 0, 0)
+			}
+		}
+		for {
+			if _, ok := r.l.Outcome(); !ok {
+				return
+			}
+		}
+	}
+	keys := make([]Key, 1)
+	cycle := func() {
+		n++
+		keys[0] = key(n % 100)
+		if !r.l.Put(&keys[0], Mem{Len: rigSlot}, 20000, 1) {
+			t.Fatal("refused")
+		}
+		turn()
+		if !r.l.Read(&keys[0], Mem{Len: rigSlot}, 2) {
+			t.Fatal("not found")
+		}
+		turn()
+		if n%3 == 0 && !r.l.Delete(keys, 3) {
+			t.Fatal("not fenced")
+		}
+		turn()
+	}
+	for range 4000 { // several times round the store
+		cycle()
+	}
+	require.Positive(t, r.l.Stats().EvictedSegments)
+	require.Zero(t, testing.AllocsPerRun(4000, cycle))
+	require.NoError(t, r.l.CheckInvariants())
+}
+
+func BenchmarkPutAndRead(b *testing.B) {
+	t := &testing.T{}
+	r := newRig(t, 8, func(c *Config) {
+		c.Size, c.SegmentSize, c.MaxEntries = 32*16384*BlockSize, 16384*BlockSize, 100000
+	})
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		n++
+		k := key(n % 5000)
+		for range 16 {
+			r.l.PutSummed(&k, Mem{Len: rigSlot}, 100000, 7, 1)
+		}
+		for !r.l.Idle() {
+			r.l.Flush()
+			for {
+				io, ok := r.l.NextIO()
+				if !ok {
+					break
+				}
+				if io.Kind == IOWrite {
+					r.l.Done(io.ID, io.Mem.Len, 0)
+				} else {
+					r.l.Done(io.ID, 0, 0)
+				}
+			}
+		}
+		for {
+			if _, ok := r.l.Outcome(); !ok {
+				break
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(16*b.N), "ns/put")
+}
+
+func BenchmarkFind(b *testing.B) {
+	x := newIndex(&Config{MaxEntries: 1 << 20, HashMask: ^uint64(0)}, 1)
+	for n := range 1 << 20 {
+		x.insert(&record{key: key(n), block: 1, kind: recordPut}, 0)
+	}
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		n = (n + 7919) & (1<<20 - 1)
+		k := key(n)
+		if x.find(&k) == 0 {
+			b.Fatal("lost")
+		}
+	}
+}
