@@ -21,7 +21,7 @@ type socketState uint8
 const (
 	socketStale socketState = iota // of a server that is gone
 	socketLive                     // of one that lives
-	socketFull                     // cannot be told yet: its backlog is full
+	socketFull                     // cannot be told: its backlog is full
 )
 
 // clearSocket removes the socket file of a server that is gone.
@@ -37,7 +37,7 @@ func clearSocket(path string) error {
 		return fmt.Errorf("server: listen on unix:%s: there is a file that is not a socket: remove it or give another path", path)
 	}
 	state, pid, err := probeSocket(path)
-	for n := 0; n < lockTries && err == nil && state == socketFull; n++ {
+	for n := 0; n < lockTries && err == nil && state != socketStale; n++ { // it may be about to die of its SIGKILL
 		time.Sleep(lockPause)
 		state, pid, err = probeSocket(path)
 	}
