@@ -1,0 +1,141 @@
+// Command slotbench measures a server, and tries to break it, with real worker processes:
+// it replays request traces, kills workers and servers, and checks every byte.
+//
+// It ends with 0 when all that was to hold held, with 1 when something did not or could
+// not be done, and with 2 when the command line is wrong.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/sys/unix"
+
+	"github.com/slotcache/slotcache/benchmarks"
+	"github.com/slotcache/slotcache/cmd/flags"
+)
+
+const name = "slotbench"
+
+const description = `Measures slotcached with real worker processes and checks every byte.
+
+It starts a slotcached of its own, from the directory it lies in, unless told otherwise.
+Exit codes: 0 all of it held, 1 something did not, 2 wrong command line.`
+
+// command is the command line.
+type command struct {
+	Replay replayCommand `cmd:"" help:"Replay a trace and report hit ratio, rates and latencies."`
+	Crash  crashCommand  `cmd:"" help:"Kill workers or servers and look for what is left."`
+	Demo   demoCommand   `cmd:"" help:"Show sharing, the death of a worker and of the server, in seconds."`
+	Stage  stageCommand  `cmd:"" help:"Take slots and never commit, as a worker in the middle of a store."`
+
+	Replayer replayerCommand `cmd:"" hidden:"" help:"A worker of replay."`
+	Actor    actorCommand    `cmd:"" hidden:"" help:"A worker of crash and demo."`
+}
+
+func main() {
+	var c command
+	parsed := flags.Parse(name, &c, kong.Description(description))
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	parsed.BindTo(ctx, (*context.Context)(nil))
+	err := parsed.Run()
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
+	cancel()
+	flags.Exit(name, err)
+}
+
+// programs are the executables that take part.
+type programs struct {
+	Server string `help:"The slotcached to start. Default: the one beside this program." placeholder:"PATH"`
+}
+
+// find gives the paths of this program and of the server.
+func (p *programs) find() (self, server string, err error) {
+	if self, err = os.Executable(); err != nil {
+		return "", "", err
+	}
+	server = p.Server
+	if server == "" {
+		server = filepath.Join(filepath.Dir(self), "slotcached")
+	}
+	if err := unix.Access(server, unix.X_OK); err != nil {
+		return "", "", flags.Usagef("no server at %s (%w): run make build, or give --server PATH", server, err)
+	}
+	return self, server, nil
+}
+
+// block is a size of blocks.
+func checkBlock(size flags.Size) error {
+	if size < 1 || size > 64<<20 {
+		return flags.Usagef("--block-size: %v is not between 1 byte and 64MiB", size)
+	}
+	return nil
+}
+
+// bar shows progress on a terminal, and nothing elsewhere.
+func bar(total int, what string) func(done int) {
+	if _, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS); err != nil {
+		return func(int) {}
+	}
+	b := progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(what),
+		progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true))
+	return func(done int) { _ = b.Set(done) } // a bar that cannot be drawn is no failure
+}
+
+// printJSON writes one object on one line.
+func printJSON(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }
+
+type demoCommand struct {
+	programs
+}
+
+// Run shows the demonstration.
+func (c *demoCommand) Run(ctx context.Context) error {
+	self, server, err := c.find()
+	if err != nil {
+		return err
+	}
+	return benchmarks.Demo(ctx, benchmarks.DemoOptions{Exe: self, Server: server, Out: os.Stdout})
+}
+
+type replayerCommand struct {
+	Addr      string
+	Trace     string
+	Requests  int
+	Workers   int
+	Worker    int
+	BlockSize int
+}
+
+// Run is a worker process.
+func (c *replayerCommand) Run(ctx context.Context) error {
+	runtime.GOMAXPROCS(2) // a worker that works and one that waits; more only adds noise
+	return benchmarks.RunReplayer(ctx, benchmarks.ReplayerOptions{
+		Addr: c.Addr, Trace: c.Trace, Requests: c.Requests, Workers: c.Workers, Worker: c.Worker, BlockSize: c.BlockSize,
+	}, os.Stdout)
+}
+
+type actorCommand struct {
+	Addr      string
+	Name      string
+	BlockSize int
+}
+
+// Run is a worker process.
+func (c *actorCommand) Run(ctx context.Context) error {
+	if err := benchmarks.RunActor(ctx, c.Addr, c.Name, c.BlockSize, os.Stdin, os.Stdout); err != nil {
+		return fmt.Errorf("worker %s: %w", c.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+// Command slotcache asks a running server how it does, and puts single values into the
+// cache, reads them and removes them.
+//
+// It ends with 0, with 1 when something failed, with 2 when the command line is wrong, and
+// with 3 when the key is not cached. Errors say what failed, on what, and what to do.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/slotcache/slotcache/client"
+	"github.com/slotcache/slotcache/cmd/flags"
+	"github.com/slotcache/slotcache/proto"
+)
+
+const name = "slotcache"
+
+const description = `Looks at a slotcached server and puts, gets and removes single values.
+
+A KEY is any text; its SHA-256 names the value. FILE is a path, or - for the standard streams.
+Exit codes: 0 done, 1 failed, 2 wrong command line, 3 not cached.`
+
+// command is the command line.
+type command struct {
+	Addr      string        `help:"Address of the server. Default: unix:${socket}" env:"SLOTCACHE_ADDR" placeholder:"ADDR"`
+	Token     string        `help:"Word the server asks for." env:"SLOTCACHE_TOKEN" placeholder:"WORD"`
+	Namespace string        `help:"Namespace of the keys. Default: the one without a name." placeholder:"NAME"`
+	Timeout   time.Duration `help:"How long the command may take." default:"30s"`
+
+	Ping      pingCommand      `cmd:"" help:"Ask whether the server lives."`
+	Stats     statsCommand     `cmd:"" help:"Print the server's counters."`
+	Put       putCommand       `cmd:"" help:"Store a file's content."`
+	Get       getCommand       `cmd:"" help:"Write a stored value to a file."`
+	Rm        rmCommand        `cmd:"" help:"Remove values."`
+	Clear     clearCommand     `cmd:"" help:"Remove every value of the namespace, whoever stored it."`
+	Instances instancesCommand `cmd:"" help:"List the registered workers and what they hold."`
+	Transfers transfersCommand `cmd:"" help:"List the open stores, retrieves and leases."`
+	Version   versionCommand   `cmd:"" help:"Print the versions of this command and of the server."`
+}
+
+// A session is what every subcommand needs.
+type session struct {
+	*command
+	ctx context.Context
+	out io.Writer
+}
+
+func main() {
+	var c command
+	parsed := flags.Parse(name, &c, kong.Description(description), kong.Vars{"socket": flags.DefaultSocket()})
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := context.WithTimeout(ctx, c.Timeout)
+	err := c.address()
+	if err == nil {
+		err = parsed.Run(&session{command: &c, ctx: ctx, out: os.Stdout})
+	}
+	stop()
+	cancel()
+	flags.Exit(name, c.explain(err))
+}
+
+// address checks the address, or takes the default one.
+func (c *command) address() error {
+	if c.Addr == "" {
+		addr, err := flags.DefaultAddr()
+		c.Addr = addr
+		return err
+	}
+	if err := flags.CheckAddr(c.Addr); err != nil {
+		return flags.Usagef("--addr: %w", err)
+	}
+	return nil
+}
+
+// explain adds to an error what can be done about it.
+func (c *command) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	var refused *client.StatusError
+	advice := ""
+	switch {
+	case errors.As(err, &refused):
+		advice = statusAdvice(refused.Status)
+	case errors.Is(err, context.DeadlineExceeded):
+		advice = fmt.Sprintf("no answer within %v from %s; give more with --timeout", c.Timeout, c.Addr)
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+		if _, ok := errors.AsType[*dialError](err); ok {
+			advice = "no server there; start one with slotcached, or name another with --addr or SLOTCACHE_ADDR"
+		}
+	case errors.Is(err, client.ErrDisconnected):
+		advice = "the server went away; see its log, and try again"
+	}
+	if advice == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, advice)
+}
+
+// statusAdvice says what to do about a refusal; nothing where the status says it all.
+func statusAdvice(s proto.Status) string {
+	//nolint:exhaustive // most statuses need no advice
+	switch s {
+	case proto.StatusDenied:
+		return "the server asks for a token; give it with --token or SLOTCACHE_TOKEN"
+	case proto.StatusBadVersion:
+		return "the server speaks another version of the protocol; use the slotcache that came with it"
+	case proto.StatusNoSpace:
+		return "memory is held or being written; try again, or start the server with a larger --l1-size"
+	case proto.StatusTooLarge:
+		return "the value does not fit into the pool; start the server with a larger --l1-size"
+	case proto.StatusBusy:
+		return "somebody else is writing it, or a limit is reached; try again"
+	case proto.StatusDraining:
+		return "the server is stopping"
+	}
+	return ""
+}
+
+// A dialError is a server that could not be reached.
+type dialError struct {
+	addr string
+	err  error
+}
+
+// Error names the address.
+func (e *dialError) Error() string { return fmt.Sprintf("connect to %s: %v", e.addr, e.err) }
+
+// Unwrap gives the reason.
+func (e *dialError) Unwrap() error { return e.err }
+
+func (s *session) options() client.Options {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return client.Options{Token: s.Token, Name: name, Logger: log}
+}
+
+// printf writes to standard output; not being able to is a failure of the command.
+func (s *session) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(s.out, format, args...)
+	return err
+}
+
+// dial connects for questions about the server.
+func (s *session) dial() (*client.Conn, error) {
+	c, err := client.Dial(s.ctx, s.Addr, s.options())
+	if err != nil {
+		return nil, &dialError{s.Addr, err}
+	}
+	return c, nil
+}
+
+// ask connects, asks and closes.
+func (s *session) ask(question func(*client.Conn) error) error {
+	c, err := s.dial()
+	if err != nil {
+		return err
+	}
+	return errors.Join(question(c), c.Close())
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/slotcache/slotcache/client"
+	"github.com/slotcache/slotcache/cmd/flags"
+	"github.com/slotcache/slotcache/proto"
+)
+
+type pingCommand struct{}
+
+// Run pings.
+func (*pingCommand) Run(s *session) error {
+	return s.ask(func(c *client.Conn) error {
+		begin := time.Now()
+		pong, err := c.Ping(s.ctx)
+		if err != nil {
+			return fmt.Errorf("ping %s: %w", s.Addr, err)
+		}
+		return s.printf("%s answers in %v: %s, up %v, %v of memory ready\n", s.Addr, time.Since(begin).Round(time.Microsecond),
+			c.Server(), pong.Uptime.Round(time.Second), flags.Size(pong.Ready))
+	})
+}
+
+type statsCommand struct {
+	JSON bool `name:"json" help:"As one JSON object."`
+}
+
+// Run prints the counters in the server's order.
+func (cmd *statsCommand) Run(s *session) error {
+	return s.ask(func(c *client.Conn) error {
+		counters, err := c.Stats(s.ctx)
+		if err != nil {
+			return fmt.Errorf("stats of %s: %w", s.Addr, err)
+		}
+		if cmd.JSON {
+			values := make(map[string]uint64, len(counters))
+			for _, k := range counters {
+				values[k.Name] = k.Value
+			}
+			return json.NewEncoder(s.out).Encode(values)
+		}
+		t := table{tabwriter.NewWriter(s.out, 0, 0, 2, ' ', tabwriter.AlignRight)}
+		for _, k := range counters {
+			t.row("%d\t  %s", k.Value, k.Name)
+		}
+		return t.Flush()
+	})
+}
+
+type instancesCommand struct{}
+
+// Run prints a table.
+func (*instancesCommand) Run(s *session) error {
+	return s.ask(func(c *client.Conn) error {
+		instances, err := c.Instances(s.ctx)
+		if err != nil {
+			return fmt.Errorf("instances of %s: %w", s.Addr, err)
+		}
+		t := s.table()
+		t.row("ID\tINC\tSTATE\tPID\tTRANSPORT\tSTAGED\tHELD\tQUARANTINED\tNAME\tNAMESPACE")
+		for i := range instances {
+			n := &instances[i]
+			t.row("%016x\t%d\t%s\t%d\t%v\t%v\t%v\t%v\t%s\t%s", n.ID, n.Incarnation, instanceState(n.State), n.PID, n.Transport,
+				flags.Size(n.Staged), flags.Size(n.Held), flags.Size(n.Quarantined), dash(n.Name), dash(n.Namespace))
+		}
+		return t.Flush()
+	})
+}
+
+func instanceState(state uint8) string {
+	switch state {
+	case proto.InstanceLive:
+		return "live"
+	case proto.InstanceDraining:
+		return "draining"
+	}
+	return fmt.Sprintf("state %d", state)
+}
+
+type transfersCommand struct{}
+
+// Run prints a table.
+func (*transfersCommand) Run(s *session) error {
+	return s.ask(func(c *client.Conn) error {
+		transfers, err := c.Transfers(s.ctx)
+		if err != nil {
+			return fmt.Errorf("transfers of %s: %w", s.Addr, err)
+		}
+		t := s.table()
+		t.row("HANDLE\tKIND\tSTATE\tINSTANCE\tINC\tKEYS\tBYTES\tAGE")
+		for i := range transfers {
+			x := &transfers[i]
+			age := time.Duration(x.AgeMs) * time.Millisecond
+			t.row("%016x\t%v\t%s\t%016x\t%d\t%d\t%v\t%v", x.Handle, x.Kind, transferState(x.State), x.Instance, x.Incarnation,
+				x.Keys, flags.Size(x.Bytes), age)
+		}
+		return t.Flush()
+	})
+}
+
+func transferState(state uint8) string {
+	switch state {
+	case proto.TransferOpen:
+		return "open"
+	case proto.TransferExpired:
+		return "expired"
+	}
+	return fmt.Sprintf("state %d", state)
+}
+
+type versionCommand struct{}
+
+// Run prints this command's version, and the server's if there is one: having none is
+// not an error.
+func (*versionCommand) Run(s *session) error {
+	if err := s.printf("slotcache %s, protocol %d\n", flags.Version(), proto.Version); err != nil {
+		return err
+	}
+	c, err := s.dial()
+	if err != nil {
+		return s.printf("no server: %v\n", err)
+	}
+	return errors.Join(s.printf("server at %s: %s\n", s.Addr, c.Server()), c.Close())
+}
+
+// A table has tab-separated columns, written when it is flushed.
+type table struct{ *tabwriter.Writer }
+
+func (s *session) table() table { return table{tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)} }
+
+// row adds a line. What cannot be written is an error of Flush.
+func (t table) row(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
+
+// dash stands for an empty column.
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

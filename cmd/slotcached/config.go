@@ -1,0 +1,168 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/slotcache/slotcache/cmd/flags"
+	"github.com/slotcache/slotcache/server"
+	"github.com/slotcache/slotcache/server/engine"
+)
+
+// The pool's size when none is given: a quarter of the free memory, within these.
+const (
+	l1SizeMin = 16 << 20
+	l1SizeMax = 4 << 30
+)
+
+// defaultHTTP is where metrics are served unless --http says otherwise.
+const defaultHTTP = "127.0.0.1:9469"
+
+// command is the command line. A nil pointer or a zero is what was not given.
+type command struct {
+	Listen   []string      `help:"Address to listen on, unix:PATH or tcp:HOST:PORT; may be repeated. Default: unix:${socket}" placeholder:"ADDR" sep:"none"`
+	L1Size   flags.Size    `name:"l1-size" help:"Size of the memory pool. Default: a quarter of the free memory, at most 4GiB." placeholder:"SIZE"`
+	L2Dir    *string       `name:"l2-dir" help:"Directory of the disk store; an empty one for none. Default: $$XDG_CACHE_HOME/slotcache or ~/.cache/slotcache." placeholder:"DIR"`
+	L2Size   flags.Size    `name:"l2-size" help:"Most bytes the disk store takes. Default: a tenth of the free space, at most 16GiB." placeholder:"SIZE"`
+	L2Write  string        `name:"l2-write" help:"When objects go to disk: through (soon after commit), back (when memory runs short), off (never)." enum:"through,back,off" default:"through"`
+	ShmName  *string       `name:"shm-name" help:"Name of the pool in /dev/shm; an empty one for no shared memory. Default: a nameless pool whose descriptor is passed." placeholder:"NAME"`
+	ShmMode  string        `name:"shm-mode" help:"Mode of a named pool." default:"0600"`
+	HTTP     *string       `name:"http" help:"Address of /metrics and /healthz; an empty one for none. Default: ${http}, or none where that is taken." placeholder:"HOST:PORT"`
+	Token    string        `help:"Word every client must present." env:"SLOTCACHE_TOKEN" placeholder:"WORD"`
+	Spin     time.Duration `help:"How long the loop looks for work before it sleeps." default:"0s"`
+	LogLevel slog.Level    `name:"log-level" help:"Least level that is logged: debug, info, warn or error." default:"info"`
+
+	Version versionFlag `help:"Print the version and end."`
+}
+
+// config turns the command line into the server's configuration. Errors of usage and of
+// the environment tell themselves apart by their exit codes.
+func (c *command) config(log *slog.Logger) (server.Config, error) {
+	cfg := server.Config{
+		Listen:  c.Listen,
+		L1Size:  int64(c.L1Size),
+		ShmName: c.ShmName,
+		Token:   c.Token,
+		Spin:    c.Spin,
+		Logger:  log,
+		Version: flags.Version(),
+	}
+	mode, err := strconv.ParseUint(c.ShmMode, 8, 32)
+	if err != nil || mode > 0o777 {
+		return cfg, flags.Usagef("--shm-mode: %q is not an octal mode, as in 0660", c.ShmMode)
+	}
+	cfg.ShmMode = os.FileMode(mode)
+	switch c.L2Write {
+	case "back":
+		cfg.Write = engine.WriteBack
+	case "off":
+		cfg.Write = engine.WriteOff
+	default:
+		cfg.Write = engine.WriteThrough
+	}
+	for _, step := range []func(*server.Config, *slog.Logger) error{c.listen, c.memory, c.disk, c.metrics} {
+		if err := step(&cfg, log); err != nil {
+			return cfg, err
+		}
+	}
+	return cfg, nil
+}
+
+func (c *command) listen(cfg *server.Config, _ *slog.Logger) error {
+	for _, addr := range cfg.Listen {
+		if err := flags.CheckAddr(addr); err != nil {
+			return flags.Usagef("--listen: %w", err)
+		}
+	}
+	if len(cfg.Listen) > 0 {
+		return nil
+	}
+	path := flags.DefaultSocket()
+	if err := flags.CheckAddr("unix:" + path); err != nil {
+		return flags.Usagef("the default socket: %w", err)
+	}
+	if err := flags.MakePrivate(filepath.Dir(path)); err != nil {
+		return err
+	}
+	cfg.Listen = []string{"unix:" + path}
+	return nil
+}
+
+func (c *command) memory(cfg *server.Config, _ *slog.Logger) error {
+	if c.L1Size != 0 {
+		if c.L1Size < 1<<20 {
+			return flags.Usagef("--l1-size: %v is less than 1MiB", c.L1Size)
+		}
+		return nil
+	}
+	free, err := freeMemory("/")
+	if err != nil {
+		return fmt.Errorf("%w; give --l1-size", err)
+	}
+	size := min(free/4, l1SizeMax) &^ (1<<20 - 1)
+	if size < l1SizeMin {
+		return fmt.Errorf("a quarter of the %v of free memory is less than %v; free some or give --l1-size", flags.Size(free), flags.Size(l1SizeMin))
+	}
+	cfg.L1Size = size
+	return nil
+}
+
+func (c *command) disk(cfg *server.Config, log *slog.Logger) error {
+	if c.L2Dir != nil && *c.L2Dir == "" {
+		if c.L2Size != 0 {
+			return flags.Usagef("--l2-size is given, but --l2-dir '' turns the disk store off")
+		}
+		return nil
+	}
+	dir, err := defaultL2Dir()
+	if c.L2Dir != nil {
+		dir, err = filepath.Abs(*c.L2Dir)
+	}
+	size := int64(c.L2Size)
+	if err == nil && size == 0 {
+		size, err = defaultL2Size(dir)
+	}
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(dir), 0o700)
+	}
+	if err == nil {
+		cfg.L2Dir, cfg.L2Size = dir, size
+		return nil
+	}
+	if c.L2Dir != nil || c.L2Size != 0 {
+		return fmt.Errorf("disk store: %w; give --l2-dir and --l2-size", err)
+	}
+	log.Warn("no disk store: what memory cannot hold is dropped; give --l2-dir and --l2-size", "err", err)
+	return nil
+}
+
+// metrics takes the address that was given as it is, and the default one only when
+// nobody listens there: a second server on the machine has to start without a word.
+func (c *command) metrics(cfg *server.Config, log *slog.Logger) error {
+	if c.HTTP != nil {
+		cfg.HTTP = *c.HTTP
+		if cfg.HTTP == "" {
+			return nil
+		}
+		if _, _, err := net.SplitHostPort(cfg.HTTP); err != nil {
+			return flags.Usagef("--http: %w: give HOST:PORT", err)
+		}
+		return nil
+	}
+	l, err := net.Listen("tcp", defaultHTTP)
+	if err != nil {
+		log.Warn("no metrics: the default address cannot be had; give --http HOST:PORT", "err", err)
+		return nil
+	}
+	if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	cfg.HTTP = defaultHTTP
+	return nil
+}

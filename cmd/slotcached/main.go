@@ -1,0 +1,106 @@
+// Command slotcached is the cache server of one machine: it shares a pool of memory with
+// the worker processes on it and keeps what does not fit on disk.
+//
+// It ends with 0 after a clean stop (SIGINT or SIGTERM; a second one stops at once,
+// without writing what is only in memory), with 1 when it cannot start or fails while
+// running, and with 2 when the command line is wrong.
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/slotcache/slotcache/cmd/flags"
+	"github.com/slotcache/slotcache/server"
+)
+
+const name = "slotcached"
+
+// stopTime is how long the server may take to end after the second signal.
+const stopTime = 3 * time.Second
+
+const description = `The key-value cache server of one machine for LLM inference workers.
+
+Runs without any flag, as any user: it then listens on a socket only this user can reach.
+SIGINT and SIGTERM stop it cleanly, a second one at once.
+Exit codes: 0 stopped cleanly, 1 cannot start or failed, 2 wrong command line.`
+
+// versionFlag prints the version.
+type versionFlag = kong.VersionFlag
+
+func main() {
+	var c command
+	flags.Parse(name, &c, kong.Description(description), kong.Vars{
+		"socket": flags.DefaultSocket(),
+		"http":   defaultHTTP,
+	})
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
+	flags.Exit(name, run(&c, log))
+}
+
+// run is the life of the server.
+func run(c *command, log *slog.Logger) error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	signal.Ignore(syscall.SIGPIPE) // whoever reads our output may end before us
+
+	cfg, err := c.config(log)
+	if err != nil {
+		return err
+	}
+	s, err := server.New(cfg)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run() }()
+	return watch(s, log, signals, ended)
+}
+
+// watch tells when the server is ready, hands signals to it and gives its end.
+func watch(s *server.Server, log *slog.Logger, signals <-chan os.Signal, ended <-chan error) error {
+	ready := s.Ready()
+	var late <-chan time.Time
+	for stops := 0; ; {
+		select {
+		case <-ready:
+			ready = nil
+			announce(s.Addrs())
+		case sig := <-signals:
+			stops++
+			if stops == 1 {
+				log.Info("stopping; a second signal stops at once", "signal", sig)
+			} else {
+				log.Warn("stopping at once", "signal", sig)
+				late = time.After(stopTime)
+			}
+			s.Shutdown()
+		case err := <-ended:
+			return err
+		case <-late:
+			return fmt.Errorf("the server has not ended %v after the second signal", stopTime)
+		}
+	}
+}
+
+// announce says on standard output how to talk to the server. Programs that start it
+// wait for this line.
+func announce(addrs []string) {
+	for _, addr := range addrs {
+		if strings.HasPrefix(addr, "unix:") {
+			addrs = []string{addr}
+			break
+		}
+	}
+	if len(addrs) > 0 {
+		fmt.Printf("slotcached is ready; talk to it with: slotcache --addr %s stats\n", addrs[0])
+	}
+}

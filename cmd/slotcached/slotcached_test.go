@@ -1,0 +1,138 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slotcache/slotcache/cmd/cmdtest"
+)
+
+func TestMain(m *testing.M) { cmdtest.Main(m, "slotcached", "slotcache") }
+
+func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--no-such-flag"}, "no-such-flag"},
+		{[]string{"word"}, "word"},
+		{[]string{"--l1-size", "plenty"}, "is not a size"},
+		{[]string{"--l1-size", "64KiB"}, "less than 1MiB"},
+		{[]string{"--listen", "nowhere"}, "unix:PATH or tcp:HOST:PORT"},
+		{[]string{"--listen", "tcp:80"}, "port is missing"},
+		{[]string{"--l2-write", "sideways"}, "l2-write"},
+		{[]string{"--log-level", "loud"}, "log-level"},
+		{[]string{"--http", "nowhere"}, "HOST:PORT"},
+		{[]string{"--shm-mode", "999"}, "octal"},
+		{[]string{"--l2-dir=", "--l2-size", "1GiB"}, "--l2-size"},
+	} {
+		r := cmdtest.Run(t, nil, "slotcached", c.args...)
+		require.Equal(t, 2, r.Code, "%v: %s", c.args, r.Stderr)
+		require.Contains(t, r.Stderr, c.says)
+		require.Empty(t, r.Stdout)
+	}
+}
+
+func TestHelpAndVersionEndWithZero(t *testing.T) {
+	r := cmdtest.Run(t, nil, "slotcached", "--help")
+	require.Zero(t, r.Code)
+	require.Contains(t, r.Stdout, "--l1-size")
+	require.Contains(t, r.Stdout, "Exit codes")
+	r = cmdtest.Run(t, nil, "slotcached", "--version")
+	require.Zero(t, r.Code)
+	require.Contains(t, r.Stdout, "slotcached ")
+}
+
+func TestDefaultsLetItRunAsItIs(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
+	s := cmdtest.Start(t, "--l1-size", "16MiB", "--http=") // a full-size pool takes its time, the metrics' port may be taken
+	sock := filepath.Join(dir, "slotcache", "slotcached.sock")
+	require.Contains(t, s.Line, "slotcache --addr unix:"+sock+" stats")
+	info, err := os.Stat(filepath.Dir(sock))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+
+	r := cmdtest.Run(t, nil, "slotcache", "ping")
+	require.Zero(t, r.Code, r.Stderr)
+
+	s.Signal(syscall.SIGTERM)
+	require.Zero(t, s.Wait().Code)
+	require.NoFileExists(t, sock)
+}
+
+func TestSignalsStopItCleanly(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		s := cmdtest.Start(t, cmdtest.Small(cmdtest.Dir(t))...)
+		s.Signal(sig)
+		r := s.Wait()
+		require.Zero(t, r.Code, r.Stderr)
+		require.Contains(t, r.Stderr, "stopping")
+	}
+}
+
+func TestASecondSignalEndsIt(t *testing.T) {
+	s := cmdtest.Start(t, cmdtest.Small(cmdtest.Dir(t))...)
+	s.Signal(syscall.SIGTERM)
+	s.Signal(syscall.SIGTERM)
+	require.Contains(t, []int{0, 1}, s.Wait().Code, "by itself, not by the signal")
+}
+
+func TestASecondServerOnTheSocketIsRefused(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	first := cmdtest.Start(t, cmdtest.Small(dir)...)
+	r := cmdtest.Run(t, nil, "slotcached", "--listen", cmdtest.Addr(dir), "--l1-size", "16MiB", "--l2-dir=", "--http=")
+	require.Equal(t, 1, r.Code, r.Stderr)
+	require.Contains(t, r.Stderr, "s.sock")
+	require.Zero(t, cmdtest.Run(t, nil, "slotcache", "--addr", cmdtest.Addr(dir), "ping").Code, "the first one serves on")
+
+	first.Kill()
+	second := cmdtest.Start(t, cmdtest.Small(dir)...)
+	second.Signal(syscall.SIGTERM)
+	require.Zero(t, second.Wait().Code, "what a killed server leaves is no hindrance")
+}
+
+func TestASecondServerOnTheDiskStoreIsRefused(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	cmdtest.Start(t, cmdtest.Small(dir)...)
+	r := cmdtest.Run(t, nil, "slotcached", "--listen", "unix:"+filepath.Join(dir, "other.sock"), "--l1-size", "16MiB",
+		"--l2-dir", filepath.Join(dir, "l2"), "--l2-size", "64MiB", "--http=")
+	require.Equal(t, 1, r.Code, r.Stderr)
+	require.Contains(t, r.Stderr, "in use")
+	require.Contains(t, r.Stderr, filepath.Join(dir, "l2"))
+}
+
+func TestAForeignDirectoryIsNotEaten(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	photo := filepath.Join(dir, "l2", "photo.jpg")
+	require.NoError(t, os.Mkdir(filepath.Dir(photo), 0o700))
+	require.NoError(t, os.WriteFile(photo, []byte("dear to somebody"), 0o600))
+	r := cmdtest.Run(t, nil, "slotcached", cmdtest.Small(dir)...)
+	require.Equal(t, 1, r.Code, r.Stderr)
+	require.FileExists(t, photo)
+}
+
+func TestOnlyTheDefaultMetricsAddressMayBeTaken(t *testing.T) {
+	l, err := net.Listen("tcp", defaultHTTP)
+	if err == nil {
+		defer l.Close() //nolint:errcheck // nothing is sent
+	} // else somebody else has it, which is as good
+	dir := cmdtest.Dir(t)
+	small := []string{"--listen", cmdtest.Addr(dir), "--l1-size", "16MiB", "--l2-dir="}
+	s := cmdtest.Start(t, small...)
+	s.Signal(syscall.SIGTERM)
+	r := s.Wait()
+	require.Zero(t, r.Code, r.Stderr)
+	require.Contains(t, r.Stderr, "no metrics")
+
+	r = cmdtest.Run(t, nil, "slotcached", append(small, "--http", defaultHTTP)...)
+	require.Equal(t, 1, r.Code, r.Stderr)
+	require.Contains(t, r.Stderr, defaultHTTP)
+}
