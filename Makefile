@@ -1,0 +1,50 @@
+GO           ?= go
+LINT_VERSION := v2.15.0
+TOOLS        := $(CURDIR)/.tools
+LINT         := $(TOOLS)/golangci-lint-$(LINT_VERSION)
+VERSION      := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS      := -X github.com/slotcache/slotcache/cmd/flags.release=$(VERSION)
+TRACE        ?= testdata/traces/mooncake-conversation.jsonl.gz
+ROUNDS       ?= 100
+
+.DEFAULT_GOAL := help
+.PHONY: help build run demo test bench torture lint fuzz clean
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build slotcached, slotcache and slotbench into bin/
+	$(GO) build -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ ./cmd/slotcached ./cmd/slotcache ./cmd/slotbench
+
+run: build ## start a server with its defaults; Ctrl-C stops it
+	bin/slotcached
+
+demo: build ## two workers share chunks, one is killed, the server is killed: nothing is lost
+	bin/slotbench demo
+
+test: $(LINT) ## every check: lint, vet, tests with the race detector, fuzzing, benchmarks once
+	LINT=$(LINT) .ci/suite
+
+bench: build ## micro benchmarks, then the replay of a trace
+	$(GO) test -run '^$$' -bench . ./...
+	bin/slotbench replay --trace $(TRACE) --requests 2000 --workers 2 --l1-size 256MiB --l2-size 4GiB
+
+torture: build ## kill workers and servers by the hundred and look for what is left
+	bin/slotbench crash worker --rounds $(ROUNDS)
+	bin/slotbench crash server --rounds $(ROUNDS) $(if $(wildcard $(TRACE)),--trace $(TRACE))
+
+lint: $(LINT) ## only the linter
+	$(LINT) run ./...
+
+fuzz: ## fuzz every target for FUZZTIME (1m)
+	@.ci/fuzztargets | while read -r dir target; do \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $${FUZZTIME:-1m} ./$$dir || exit 1; \
+	done
+
+clean: ## remove what was built; the installed tools stay
+	rm -rf bin
+
+$(LINT):
+	GOBIN=$(TOOLS)/new GOFLAGS= $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+	mv $(TOOLS)/new/golangci-lint $@
+	rmdir $(TOOLS)/new
