@@ -38,7 +38,7 @@ lint: $(LINT) ## only the linter
 
 fuzz: ## fuzz every target for FUZZTIME (1m)
 	@.ci/fuzztargets | while read -r dir target; do \
-		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $${FUZZTIME:-1m} ./$$dir || exit 1; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $${FUZZTIME:-1m} -fuzzminimizetime 10x ./$$dir || exit 1; \
 	done
 
 clean: ## remove what was built; the installed tools stay
