@@ -264,16 +264,18 @@ func (r *reactor) news() {
 	for i := range r.results {
 		r.diskDone(r.results[i].op, r.results[i].res, r.results[i].sum)
 	}
+	before := r.populated
 	if ready > r.populated {
 		r.populated = ready
 		r.post(engine.Event{Kind: engine.EventReady, Res: ready})
 	}
-	r.announce(failure)
+	r.announce(before, failure)
 }
 
-// announce says that the server is ready, once as much memory is reserved as that takes.
-// Where no more can be reserved it goes on with what there is.
-func (r *reactor) announce(failure error) {
+// announce says that the server is ready, once as much memory is reserved as that takes;
+// before is how much there was until now. Where no more can be reserved it goes on with
+// what there is.
+func (r *reactor) announce(before int64, failure error) {
 	switch {
 	case failure != nil && r.populated == 0:
 		r.failure = failure
@@ -282,6 +284,9 @@ func (r *reactor) announce(failure error) {
 	case failure != nil:
 		r.log.Warn("the pool is smaller than it was meant to be: give it less, or free some memory", "bytes", r.populated, "err", failure)
 		r.readyAt = min(r.readyAt, r.populated)
+	}
+	if failure != nil || r.populated == r.pool.Size() && r.populated > before {
+		r.post(engine.Event{Kind: engine.EventPopulated})
 	}
 	if r.readyAt > 0 && r.populated >= r.readyAt {
 		r.readyAt = 0

@@ -18,18 +18,25 @@ type bareHost struct {
 	last  []byte
 	ios   [256]seglog.IO
 	count int
+	moves [8]Event // of payloads, which are there at once
+	moved int
 }
 
 func (h *bareHost) Send(_ ConnID, frame []byte) { h.last = append(h.last[:0], frame...) }
-func (h *bareHost) SendPool(ConnID, []byte, []table.Extent, OpID) {
-	panic("no inline transport here")
+func (h *bareHost) SendPool(_ ConnID, frame []byte, _ []table.Extent, op OpID) {
+	h.Send(0, frame)
+	h.moves[h.moved] = Event{Kind: EventSent, Op: op}
+	h.moved++
 }
 func (h *bareHost) SendPoolFD(_ ConnID, frame []byte, _ PoolAccess) { h.Send(0, frame) }
-func (h *bareHost) Receive(ConnID, []table.Extent, OpID)            { panic("no inline transport here") }
-func (h *bareHost) Hangup(ConnID)                                   {}
-func (h *bareHost) Watch(ConnID, WatchID)                           {}
-func (h *bareHost) Unwatch(WatchID)                                 {}
-func (h *bareHost) DiskRoom() int                                   { return len(h.ios) - h.count }
+func (h *bareHost) Receive(_ ConnID, _ []table.Extent, op OpID) {
+	h.moves[h.moved] = Event{Kind: EventPayload, Op: op}
+	h.moved++
+}
+func (h *bareHost) Hangup(ConnID)         {}
+func (h *bareHost) Watch(ConnID, WatchID) {}
+func (h *bareHost) Unwatch(WatchID)       {}
+func (h *bareHost) DiskRoom() int         { return len(h.ios) - h.count }
 
 func (h *bareHost) Disk(io *seglog.IO) {
 	h.ios[h.count] = *io
@@ -38,28 +45,43 @@ func (h *bareHost) Disk(io *seglog.IO) {
 
 // cycle is one request after another as a worker makes them, and the disk's work.
 type cycle struct {
-	h      *bareHost
-	keys   []proto.Key
-	frame  Event
-	body   []byte
-	n      byte // keys come again after 256 rounds: by then they are on disk, or evicted there too
-	hits   int
-	prep   proto.PrepareStore
-	commit proto.CommitStore
-	look   proto.Lookup
-	rel    proto.Release
-	get    proto.PrepareRetrieve
-	end    proto.CommitRetrieve
-	outP   proto.PrepareStoreReply
-	outL   proto.LookupReply
-	outR   proto.PrepareRetrieveReply
+	h       *bareHost
+	keys    []proto.Key
+	frame   Event
+	body    []byte
+	n       uint16 // of rounds; keys come again after 256 rounds: by then they are on disk, or evicted there too
+	hits    int
+	payload uint32 // of a commit
+	tight   bool   // the pool holds little more than one round
+	more    proto.PrepareStore
+	abort   proto.AbortStore
+	prep    proto.PrepareStore
+	commit  proto.CommitStore
+	look    proto.Lookup
+	rel     proto.Release
+	get     proto.PrepareRetrieve
+	end     proto.CommitRetrieve
+	outP    proto.PrepareStoreReply
+	outL    proto.LookupReply
+	outR    proto.PrepareRetrieveReply
 }
 
 func (c *cycle) request(op proto.Op) []byte {
 	c.frame.Header.Op = op
+	c.frame.Header.Size = uint32(proto.HeaderSize + len(c.body))
+	c.frame.Header.Body = uint32(len(c.body))
 	c.frame.Body = c.body
+	if op == proto.OpCommitStore {
+		c.frame.Header.Size += c.payload
+	}
 	c.h.e.Step(&c.frame)
-	c.drain()
+	for c.h.moved > 0 {
+		c.h.moved--
+		c.h.e.Step(&c.h.moves[c.h.moved])
+	}
+	if op != proto.OpCommitStore || !c.tight {
+		c.drain()
+	}
 	return c.h.last[proto.HeaderSize:]
 }
 
@@ -90,15 +112,33 @@ func (c *cycle) drain() {
 func (c *cycle) run() {
 	c.n++
 	for i := range c.keys {
-		c.keys[i][0] = c.n
+		c.keys[i][0] = byte(c.n)
+		if c.tight { // always new ones
+			c.keys[i][1] = byte(c.n >> 8)
+		}
 	}
 	c.body = proto.AppendPrepareStore(c.body[:0], &c.prep)
 	if proto.ParsePrepareStoreReply(c.request(proto.OpPrepareStore), &c.outP) != nil {
 		panic("prepare")
 	}
 	c.commit.Transfer = c.outP.Transfer
+	c.payload = 0
+	for i := range c.outP.Results {
+		if c.frame.Header.Flags&proto.FlagInline != 0 {
+			c.payload += uint32(c.outP.Results[i].Slot.Len)
+		}
+	}
 	c.body = proto.AppendCommitStore(c.body[:0], &c.commit)
 	c.request(proto.OpCommitStore)
+	if c.tight { // what was committed is still to go to disk
+		c.body = proto.AppendPrepareStore(c.body[:0], &c.more)
+		if proto.ParsePrepareStoreReply(c.request(proto.OpPrepareStore), &c.outP) != nil {
+			panic("prepare that waits")
+		}
+		c.abort.Transfer = c.outP.Transfer
+		c.body = proto.AppendAbortStore(c.body[:0], &c.abort)
+		c.request(proto.OpAbortStore)
+	}
 	c.body = proto.AppendLookup(c.body[:0], &c.look)
 	if proto.ParseLookupReply(c.request(proto.OpLookup), &c.outL) != nil {
 		panic("lookup")
@@ -121,8 +161,8 @@ func (c *cycle) run() {
 	c.request(proto.OpPing)
 }
 
-func newCycle(t testing.TB, disk bool) *cycle {
-	s := setup{slots: 256}
+func newCycle(t testing.TB, slots int, disk bool) *cycle {
+	s := setup{slots: slots}
 	if disk {
 		s.diskSize, s.segment = 16<<20, 1<<20
 	}
@@ -145,14 +185,30 @@ func newCycle(t testing.TB, disk bool) *cycle {
 }
 
 func TestRequestsAllocateNothing(t *testing.T) {
-	for _, disk := range []bool{false, true} {
-		c := newCycle(t, disk)
+	for _, tc := range []struct {
+		slots  int
+		disk   bool
+		inline bool
+	}{{256, false, false}, {256, true, false}, {256, true, true}, {12, true, false}} {
+		c := newCycle(t, tc.slots, tc.disk)
+		if tc.inline {
+			c.frame.Header.Flags = proto.FlagInline
+		}
+		c.prep.WaitMs = 1000
+		if tc.slots < 16 {
+			c.tight = true
+			c.h.e.cfg.InstanceCap = 1 << 40
+			c.more = c.prep
+			c.more.Keys = testKeys(names("more", 8)...)
+		}
 		for range 600 { // through every part of the log once, and all buffers to their size
 			c.run()
 		}
-		require.Zero(t, testing.AllocsPerRun(500, c.run), "with disk: %v", disk)
+		require.Zero(t, testing.AllocsPerRun(500, c.run), "%+v", tc)
 		require.Greater(t, c.hits, 4000)
-		if disk {
+		if tc.slots < 16 {
+			require.Greater(t, c.h.e.counters.Parked, uint64(1000), "requests waited")
+		} else if tc.disk {
 			require.NotZero(t, c.h.e.counters.LoadedBytes)
 		}
 	}
@@ -161,7 +217,7 @@ func TestRequestsAllocateNothing(t *testing.T) {
 func BenchmarkStoreLookupRetrieve(b *testing.B) {
 	for name, disk := range map[string]bool{"memory": false, "disk": true} {
 		b.Run(name, func(b *testing.B) {
-			c := newCycle(b, disk)
+			c := newCycle(b, 256, disk)
 			b.ReportAllocs()
 			for b.Loop() {
 				c.run()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/slotcache/slotcache/l1/table"
 	"github.com/slotcache/slotcache/proto"
 )
 
@@ -35,7 +36,7 @@ func (e *Engine) finishLookup(t uint32) {
 	}
 	e.countHits(out)
 	r := w.req
-	if w.options&proto.LookupHold == 0 || p.count == 0 {
+	if w.options&proto.LookupHold == 0 || p.count == 0 || r.silent() {
 		e.endTransfer(t)
 	} else {
 		out.Lease = e.handle(t)
@@ -49,13 +50,20 @@ func (e *Engine) finishLookup(t uint32) {
 	e.send(&r)
 }
 
+// there says whether entry n of t can be answered: it is held, and was not deleted while t
+// waited for others.
+func (e *Engine) there(p *transfer, n uint32) bool {
+	q := &e.entries[n]
+	return q.state == entryHeld && e.table.State(q.ref) == table.StateReady && p.space == e.spaces[e.insts[p.inst].space].key
+}
+
 // dropUnready leaves t with what can be answered: of a prefix the leading entries that are
-// held, in whole groups; otherwise all that are held.
+// there, in whole groups; otherwise all that are.
 func (e *Engine) dropUnready(t uint32) {
 	p := &e.transfers[t]
 	if p.wait.mode == proto.ModePrefix {
 		n, whole := p.first, p.first
-		for pos := uint32(0); n != none && e.entries[n].state == entryHeld; pos++ {
+		for pos := uint32(0); n != none && e.there(p, n); pos++ {
 			n = e.entries[n].next
 			if (pos+1)%p.wait.group == 0 {
 				whole = n
@@ -66,7 +74,7 @@ func (e *Engine) dropUnready(t uint32) {
 	}
 	for n := p.last; n != none; {
 		prev := e.entries[n].prev
-		if e.entries[n].state != entryHeld {
+		if !e.there(p, n) {
 			e.unlinkEntry(p, n)
 			e.freeEntry(p, n)
 		}
@@ -94,6 +102,9 @@ func (e *Engine) answerRetrieve(t uint32) {
 	p := &e.transfers[t]
 	r := p.wait.req
 	switch {
+	case r.silent(): // nobody would give the holds back
+		e.endTransfer(t)
+		return
 	case p.wait.all && p.count < p.wait.keys:
 		st := proto.StatusMiss
 		if p.wait.capped {
@@ -147,6 +158,7 @@ func (e *Engine) sendTransfer(r *request, t uint32, out *proto.PrepareRetrieveRe
 	}
 	p := &e.transfers[t]
 	e.ops[o].transfer = t
+	e.timers.set(t, e.now+e.cfg.TransferTime)
 	p.moveTo(transferOpen)
 	p.moveTo(transferMoving)
 	e.begin(r, proto.StatusOK)

@@ -61,7 +61,7 @@ type Config struct {
 
 	InstanceCap  int64         // bytes an instance may hold (staged + held + quarantined); 0: half of the pool
 	ParkedCap    int           // waiting requests of one instance
-	TransferTime time.Duration // after which an open store is refused at commit
+	TransferTime time.Duration // after which an open store is refused at commit, and a connection closed that does not move its payload
 	LeaseTime    time.Duration // after which a lease without slots ends
 
 	Seed     uint64
@@ -107,8 +107,10 @@ func (c Config) Validate() error {
 		return errors.New("engine: the boot id is 0")
 	case c.Pool.Size <= 0:
 		return fmt.Errorf("engine: the pool has %d bytes", c.Pool.Size)
-	case c.Ops < 2*c.Conns:
+	case c.Ops < max(2*c.Conns, 8):
 		return fmt.Errorf("engine: %d ops for %d connections", c.Ops, c.Conns)
+	case c.Transfers < 2:
+		return fmt.Errorf("engine: %d transfers, of which an instance has half at most", c.Transfers)
 	case c.Entries < c.Transfers:
 		return fmt.Errorf("engine: %d entries for %d transfers", c.Entries, c.Transfers)
 	}

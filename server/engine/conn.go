@@ -154,6 +154,9 @@ func requestOf(c *conn, h *proto.Header) request {
 	return request{conn: c.id, id: h.Request, op: h.Op, flags: h.Flags}
 }
 
+// silent says that the requester wants no reply: nobody learns of a handle in it.
+func (r *request) silent() bool { return r.flags&proto.FlagNoReply != 0 }
+
 // begin starts a reply in e.out. The caller appends its body and calls send.
 func (e *Engine) begin(r *request, s proto.Status) {
 	e.out = proto.BeginFrame(e.out[:0], proto.Header{
@@ -163,7 +166,7 @@ func (e *Engine) begin(r *request, s proto.Status) {
 
 // send ends the reply that begin started and queues it, unless the requester wants none.
 func (e *Engine) send(r *request) {
-	if r.flags&proto.FlagNoReply != 0 {
+	if r.silent() {
 		return
 	}
 	e.out = proto.EndFrame(e.out, 0, 0)

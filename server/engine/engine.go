@@ -48,6 +48,7 @@ type Engine struct {
 	ops           []op
 	opFree        uint32 // list through next
 	opsBusy       int
+	opsOf         [opKinds]int // of them, by kind
 	spaces        []space
 	spaceEpoch    uint64
 	parked        []parked
@@ -59,6 +60,10 @@ type Engine struct {
 	spilling      int   // puts the log has not ended
 	spillingBytes int64 // of them
 	memoryFreed   bool  // since parked requests were last tried
+	short         bool  // memory was, since all that is dirty last went to disk
+	evicting      bool  // an allocation of this turn found that the next one may succeed
+	again         bool  // the next turn has work that no event will announce
+	populated     bool  // the pool does not grow any more
 	clears        []clearing
 	stopping      bool
 
@@ -93,7 +98,12 @@ type replies struct {
 	transfers proto.TransfersReply
 }
 
-// New returns an engine with the given sizes. All its memory is allocated here.
+// outSize holds every reply: the longest is that of a PREPARE_STORE of all keys, 18 bytes
+// each.
+const outSize = 128 << 10
+
+// New returns an engine with the given sizes. All its memory is allocated here, but for
+// namespaces.
 func New(cfg Config, host Host) (*Engine, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -111,13 +121,12 @@ func New(cfg Config, host Host) (*Engine, error) {
 		transfers:   make([]transfer, cfg.Transfers),
 		entries:     make([]entry, cfg.Entries),
 		ops:         make([]op, cfg.Ops),
-		spaces:      make([]space, 0, spacesMax),
 		parked:      make([]parked, cfg.Parked),
 		parkedFirst: none,
 		parkedLast:  none,
 		timers:      newTimers(cfg.Transfers + cfg.Parked),
 		dirty:       newDirtyQueue(cfg.Objects),
-		out:         make([]byte, 0, proto.MaxFrame),
+		out:         make([]byte, 0, outSize),
 	}
 	for i := range e.conns {
 		e.conns[i].inst = none
@@ -168,6 +177,9 @@ func (e *Engine) Step(ev *Event) {
 		e.ready = max(e.ready, ev.Res)
 		e.table.Grow(e.ready)
 		e.memoryFreed = true
+	case EventPopulated:
+		e.populated = true
+		e.memoryFreed = true
 	case EventTick:
 	}
 }
@@ -176,6 +188,7 @@ func (e *Engine) Step(ev *Event) {
 // deadlines, waiting requests, spills, and handing the log's I/Os to the host.
 func (e *Engine) Flush(now time.Duration) {
 	e.now = now
+	e.again, e.evicting = false, false
 	e.fireTimers()
 	e.stepClears()
 	if e.log != nil {
@@ -189,7 +202,9 @@ func (e *Engine) Flush(now time.Duration) {
 	}
 	e.log.Flush()
 	e.startDisk()
-	e.drainOutcomes()
+	if e.drainOutcomes() {
+		e.again = true // memory may be free, and room in the log's queue
+	}
 }
 
 // startDisk hands the host as many of the log's I/Os as it takes.
@@ -203,24 +218,24 @@ func (e *Engine) startDisk() {
 	}
 }
 
-// timersATurn bounds the deadlines handled in one turn, so that thousands that end
-// together do not stall the loop.
-const timersATurn = 256
+// keysATurn bounds the keys of the deadlines handled, and of the waiting requests served,
+// in one turn, so that thousands that end together do not stall the loop: some
+// milliseconds.
+const keysATurn = 4 * proto.MaxKeys
 
 func (e *Engine) fireTimers() {
-	for range timersATurn {
+	for budget := keysATurn; budget > 0; budget-- {
 		i, ok := e.timers.due(e.now)
 		if !ok {
 			return
 		}
 		if i >= uint32(len(e.transfers)) {
-			e.parkedTimeout(i - uint32(len(e.transfers)))
+			n := i - uint32(len(e.transfers))
+			budget -= e.parked[n].keys()
+			e.parkedTimeout(n)
 			continue
 		}
-		if e.transfers[i].state == transferLoading {
-			e.finishLookup(i)
-			continue
-		}
+		budget -= int(e.transfers[i].count)
 		e.expire(i)
 	}
 }
@@ -231,7 +246,7 @@ const degradedTick = 250 * time.Millisecond
 // NextTick says when the engine wants an EventTick at the latest, if it wants one.
 func (e *Engine) NextTick() (time.Duration, bool) {
 	at, ok := e.timers.next()
-	if len(e.clears) > 0 || e.log != nil && e.log.Pending() {
+	if e.again || len(e.clears) > 0 || e.log != nil && e.log.Pending() {
 		return e.now, true
 	}
 	if e.log != nil && e.log.State() == seglog.StateDegraded {
@@ -242,15 +257,25 @@ func (e *Engine) NextTick() (time.Duration, bool) {
 	return at, ok
 }
 
-// BeginStop ends everything open: no new work is taken, connections are hung up, dirty
-// objects go to disk and the log is closed. The host goes on with its turns until
-// [Engine.Stopped], or gives up.
+// BeginStop ends everything open: no new work is taken, requests that wait are answered,
+// connections are hung up, dirty objects go to disk and the log is closed. The host goes
+// on with its turns until [Engine.Stopped], or gives up.
 func (e *Engine) BeginStop(now time.Duration) {
 	if e.stopping {
 		return
 	}
 	e.now = now
 	e.stopping = true
+	for e.parkedFirst != none {
+		r := e.parked[e.parkedFirst].req
+		e.cancelParked(e.parkedFirst)
+		e.refuse(&r, proto.StatusDraining)
+	}
+	for t := range e.transfers {
+		if e.transfers[t].state == transferLoading {
+			e.endLoading(uint32(t), proto.StatusDraining)
+		}
+	}
 	for x := range e.conns {
 		if c := &e.conns[x]; c.state != connFree {
 			c.hangup(e)

@@ -11,15 +11,16 @@ type EventKind uint8
 
 // The events. Each names the fields that are set beside Kind and Now.
 const (
-	EventOpen    EventKind = iota // a connection was accepted: Conn, Peer
-	EventFrame                    // a whole frame (without its payload) arrived: Conn, Header, Body
-	EventPayload                  // a payload asked for with Host.Receive is in the pool: Op, Res (0, or negative when the connection broke)
-	EventSent                     // a Host.SendPool ended: Op, Res (0, or negative)
-	EventClosed                   // a connection is closed and its ID will not be used again: Conn
-	EventDisk                     // an I/O of the log ended: Disk, Res (bytes or -errno), Sum
-	EventGone                     // a watched process has ended: Watch
-	EventReady                    // more of the pool is populated: Res (bytes from its start)
-	EventTick                     // time passed: only Now
+	EventOpen      EventKind = iota // a connection was accepted: Conn, Peer
+	EventFrame                      // a whole frame (without its payload) arrived: Conn, Header, Body
+	EventPayload                    // a payload asked for with Host.Receive is in the pool: Op, Res (0, or negative when the connection broke)
+	EventSent                       // a Host.SendPool ended: Op, Res (0, or negative)
+	EventClosed                     // a connection is closed and its ID will not be used again: Conn
+	EventDisk                       // an I/O of the log ended: Disk, Res (bytes or -errno), Sum
+	EventGone                       // a watched process has ended: Watch
+	EventReady                      // more of the pool is populated: Res (bytes from its start)
+	EventPopulated                  // no more of the pool will be populated, be it all of it or not
+	EventTick                       // time passed: only Now
 )
 
 // An Event is one thing that happened outside. Now is the time since start on a

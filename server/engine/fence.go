@@ -76,6 +76,7 @@ func (e *Engine) onClear(c *conn, r *request, body []byte) {
 	}
 	x := e.liveInstance(c)
 	var s uint32
+	name := in.Namespace
 	switch {
 	case x != none && e.insts[x].readOnly:
 		e.refuse(r, proto.StatusDenied)
@@ -83,31 +84,33 @@ func (e *Engine) onClear(c *conn, r *request, body []byte) {
 	case e.stopping:
 		e.refuse(r, proto.StatusDraining)
 		return
-	case in.Namespace != "":
-		s = e.spaceOf(in.Namespace)
+	case name != "":
+		s = e.findSpace(name)
 	case x == none:
 		e.refuse(r, proto.StatusNotRegistered)
 		return
 	default:
 		s = e.insts[x].space
+		name = e.spaces[s].name
 	}
 	o := e.newOp(opFence)
-	if o == none || s == none {
-		if o != none {
-			e.endOp(e.opID(o), opFence)
-		}
+	if o == none {
 		e.refuse(r, proto.StatusBusy)
 		return
 	}
 	e.ops[o].req = *r
 	e.ops[o].waits = 1
-	e.clears = append(e.clears, clearing{key: e.spaces[s].key, op: o})
-	e.renewSpace(s)
 	e.counters.Clears++
-	if e.log != nil && e.log.Clear(e.spaces[s].id, seglog.Token(e.opID(o))) {
+	if s != none {
+		e.ops[o].waits++
+		e.clears = append(e.clears, clearing{key: e.spaces[s].key, op: o})
+		e.renewSpace(s)
+	}
+	if e.log != nil && e.log.Clear(spaceID(name), seglog.Token(e.opID(o))) {
 		e.ops[o].waits++
 		e.drainOutcomes()
 	}
+	e.fencePartDone(o)
 }
 
 // clearStep is how many entries of the table a turn looks at for one CLEAR.

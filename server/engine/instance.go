@@ -67,6 +67,8 @@ type instance struct {
 	pid         int32
 	space       uint32 // index of its namespace
 	parked      uint32 // waiting requests
+	open        uint32 // its transfers
+	entries     uint32 // of them
 	first, last uint32 // its transfers, in order of creation
 	staged      int64  // bytes of slots it may write
 	held        int64  // bytes it keeps from eviction
@@ -85,6 +87,20 @@ func (i *instance) moveTo(s instState) {
 }
 
 func (i *instance) owned() int64 { return i.staged + i.held + i.quarantined }
+
+// sameProcess says whether a peer is the process that registered i. Where the kernel does
+// not tell a process's number two that share memory are never taken for the same: each is
+// to be watched by itself.
+func (i *instance) sameProcess(p *Peer, shared bool) bool {
+	return i.pid == p.PID && !i.gone && (p.PID != 0 || !shared && !i.watched)
+}
+
+// mayOwn says whether instance i may have one more entry, of size bytes. One instance gets
+// half of the table at most, so that one that never gives back does not keep out the rest.
+func (e *Engine) mayOwn(i *instance, size int64) bool {
+	return e.entryFree != none && i.entries < uint32(e.cfg.Entries/2) &&
+		(i.owned() == 0 || i.owned()+size <= e.cfg.InstanceCap)
+}
 
 // watchID names the instance to the host.
 func (e *Engine) watchID(x uint32) WatchID {
@@ -169,10 +185,7 @@ func (e *Engine) detach(x uint32) {
 		e.detachTransfer(t)
 		t = next
 	}
-	if i.first == none {
-		i.moveTo(instDraining)
-		e.join(x)
-	}
+	e.join(x)
 }
 
 // processGone is for an instance whose process has ended: nobody can touch its slots.
@@ -216,16 +229,20 @@ func (e *Engine) supersede(x uint32) {
 	e.join(x)
 }
 
-// join frees a draining instance once it owns nothing and no connection is bound to it.
-// It is called after everything that may have been the last.
+// join frees an instance that is draining, or detached, once it owns nothing and waits for
+// nothing. It is called after everything that may have been the last. Connections that are
+// still bound to it know by its generation that it has ended.
 func (e *Engine) join(x uint32) {
 	i := &e.insts[x]
-	if i.state != instDraining || i.first != none {
+	if i.state != instDraining && i.state != instDetached || i.first != none || i.parked != 0 {
 		return
 	}
-	if i.staged != 0 || i.held != 0 || i.quarantined != 0 || i.parked != 0 {
-		panic(fmt.Sprintf("engine: instance %d ends with %d bytes staged, %d held, %d quarantined, %d requests parked",
-			i.id, i.staged, i.held, i.quarantined, i.parked))
+	if i.staged != 0 || i.held != 0 || i.quarantined != 0 || i.entries != 0 || i.open != 0 {
+		panic(fmt.Sprintf("engine: instance %d ends with %d bytes staged, %d held, %d quarantined, %d entries, %d transfers",
+			i.id, i.staged, i.held, i.quarantined, i.entries, i.open))
+	}
+	if i.state == instDetached {
+		i.moveTo(instDraining)
 	}
 	if i.watched {
 		e.host.Unwatch(e.watchID(x))

@@ -38,7 +38,9 @@ func (e *Engine) CheckInvariants() error {
 
 // checkOps counts the holds of spills.
 func (e *Engine) checkOps(holds map[table.Ref]uint32) error {
-	busy, free, spilling := 0, 0, 0
+	busy, free := 0, 0
+	var of [opKinds]int
+	var spillingBytes int64
 	for i := range e.ops {
 		o := &e.ops[i]
 		switch o.kind {
@@ -46,7 +48,7 @@ func (e *Engine) checkOps(holds map[table.Ref]uint32) error {
 			continue
 		case opSpill:
 			holds[o.ref]++
-			spilling++
+			spillingBytes += o.size
 		case opLoad:
 			if s := e.table.State(o.ref); s != table.StateLoading && s != table.StateAbandoned {
 				return fmt.Errorf("engine: op %d loads an object that is %v", i, s)
@@ -57,14 +59,15 @@ func (e *Engine) checkOps(holds map[table.Ref]uint32) error {
 			}
 		case opFence:
 		}
+		of[o.kind]++
 		busy++
 	}
 	for o := e.opFree; o != none; o = e.ops[o].next {
 		free++
 	}
-	if busy != e.opsBusy || busy+free != len(e.ops) || spilling != e.spilling {
-		return fmt.Errorf("engine: %d ops are busy (%d counted), %d free of %d, %d spills (%d counted)",
-			busy, e.opsBusy, free, len(e.ops), spilling, e.spilling)
+	if busy != e.opsBusy || busy+free != len(e.ops) || of != e.opsOf || of[opSpill] != e.spilling || spillingBytes != e.spillingBytes {
+		return fmt.Errorf("engine: %d ops are busy (%d counted), %d free of %d, by kind %v (%v counted), %d spills of %d bytes (%d counted)",
+			busy, e.opsBusy, free, len(e.ops), of, e.opsOf, e.spilling, e.spillingBytes, spillingBytes)
 	}
 	return nil
 }
@@ -78,6 +81,7 @@ func (e *Engine) checkInstances(map[table.Ref]uint32) error {
 			continue
 		}
 		var staged, held, quarantined int64
+		var entries, transfers uint32
 		prev := none
 		for t := i.first; t != none; t = e.transfers[t].instNext {
 			p := &e.transfers[t]
@@ -92,8 +96,13 @@ func (e *Engine) checkInstances(map[table.Ref]uint32) error {
 			default:
 				held += p.bytes
 			}
+			entries += p.count
+			transfers++
 			prev = t
 			open++
+		}
+		if entries != i.entries || transfers != i.open {
+			return fmt.Errorf("engine: instance %d counts %d transfers with %d entries; it has %d with %d", i.id, i.open, i.entries, transfers, entries)
 		}
 		if staged != i.staged || held != i.held || quarantined != i.quarantined || prev != i.last {
 			return fmt.Errorf("engine: instance %d counts %d staged, %d held, %d quarantined; it has %d, %d, %d",
@@ -197,9 +206,11 @@ func (e *Engine) checkEntry(p *transfer, n uint32, holds map[table.Ref]uint32) e
 func (e *Engine) checkParked(map[table.Ref]uint32) error {
 	waiting, free := 0, 0
 	prev := none
+	of := make([]uint32, len(e.insts))
 	for n := e.parkedFirst; n != none; n = e.parked[n].next {
 		p := &e.parked[n]
-		if !p.waiting || p.prev != prev {
+		of[p.inst]++
+		if !p.waiting || p.prev != prev || e.connOf(p.req.conn) == nil || e.timers.pos[uint32(len(e.transfers))+n] < 0 {
 			return fmt.Errorf("engine: parked request %d hangs wrongly in its list", n)
 		}
 		if p.transfer != none && e.transfers[p.transfer].state != transferBuilding {
@@ -207,6 +218,11 @@ func (e *Engine) checkParked(map[table.Ref]uint32) error {
 		}
 		waiting++
 		prev = n
+	}
+	for x := range e.insts {
+		if i := &e.insts[x]; i.state != instFree && i.parked != of[x] {
+			return fmt.Errorf("engine: instance %d counts %d requests parked, it has %d", i.id, i.parked, of[x])
+		}
 	}
 	for n := e.parkedFree; n != none; n = e.parked[n].next {
 		free++

@@ -50,12 +50,11 @@ func (e *Engine) onLookup(c *conn, r *request, body []byte) {
 		e.count(c, l, r, in)
 		return
 	}
-	a := e.lookupAcquisition(c, r, in)
+	a := e.lookupAcquisition(c, r, l, in)
 	e.acquireOrPark(&a, body)
 }
 
-func (e *Engine) lookupAcquisition(c *conn, r *request, in *proto.Lookup) acquisition {
-	l, _ := c.layoutOf(in.Layout)
+func (e *Engine) lookupAcquisition(c *conn, r *request, l layout, in *proto.Lookup) acquisition {
 	return acquisition{
 		c: c, inst: e.liveInstance(c), layout: l, keys: in.Keys, kind: kindLease,
 		wait: lookupWait{
@@ -132,14 +131,15 @@ func (e *Engine) acquireOrPark(a *acquisition, body []byte) {
 		e.refuse(&a.wait.req, proto.StatusBusy)
 		return
 	}
-	waits := a.until > e.now
-	if !e.acquire(t, a, waits) {
+	if short := e.acquire(t, a, patience{wait: a.until > e.now, behind: true}); short > 0 {
+		need := e.transfers[t].bytes + short
 		e.freeEntries(t, e.transfers[t].first)
-		if e.park(&a.wait.req, a.inst, none, a.until, body, nil) {
+		if n := e.park(&a.wait.req, a.inst, none, a.layout, a.until, body); n != none {
+			e.mustFree(n, need, short)
 			e.endTransfer(t)
 			return
 		}
-		e.acquire(t, a, false)
+		e.acquire(t, a, patience{})
 	}
 	e.acquired(t, a)
 }
@@ -163,9 +163,9 @@ func (e *Engine) acquired(t uint32, a *acquisition) {
 // acquire adds an entry for each key that is there, in the order of the keys: held when
 // it is in memory, waiting when it is being loaded. Loads take their memory here, leading
 // keys first; where none can be had the answer is cut, so that nothing is ever held while
-// waiting for memory. It returns false when wait is set and work under way may free what
-// a load needs.
-func (e *Engine) acquire(t uint32, a *acquisition, wait bool) bool {
+// waiting for memory. It returns 0, or how many bytes are short for a load when pa has the
+// request wait for them.
+func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 	p := &e.transfers[t]
 	p.wait.waiting = 0
 	key := table.Key{Namespace: p.space, Layout: a.layout.id}
@@ -183,8 +183,8 @@ func (e *Engine) acquire(t uint32, a *acquisition, wait bool) bool {
 				touched = true
 			}
 			var short int64
-			if ref, short = e.startLoad(&key); short > 0 && wait && e.mayFree(short) {
-				return false
+			if ref, short = e.startLoad(&key, pa); short > 0 && e.mustWait(pa, short) {
+				return short
 			}
 			ok = ref != 0
 		case ok && st == table.StateLoading:
@@ -193,13 +193,12 @@ func (e *Engine) acquire(t uint32, a *acquisition, wait bool) bool {
 			ok = false
 		}
 		if ok {
-			size := e.table.Extent(ref).Len
-			ok = e.entryFree != none && (i.owned() == 0 || i.owned()+size <= e.cfg.InstanceCap)
+			ok = e.mayOwn(i, e.table.Extent(ref).Len)
 			a.wait.capped = a.wait.capped || !ok
 		}
 		if !ok {
 			if a.wait.mode == proto.ModePrefix {
-				return true
+				return 0
 			}
 			continue
 		}
@@ -213,7 +212,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, wait bool) bool {
 		e.waitFor(n)
 		p.wait.waiting++
 	}
-	return true
+	return 0
 }
 
 // touchTail makes those of the keys that are in memory the most recently used.
@@ -227,8 +226,9 @@ func (e *Engine) touchTail(key table.Key, keys []proto.Key) {
 }
 
 // startLoad begins to read an object from disk, if it is there; else ref is 0. short is its
-// size when it is there and memory cannot be had for it now.
-func (e *Engine) startLoad(k *table.Key) (ref table.Ref, short int64) {
+// size, 1 at least, when it is there and memory cannot be had for it now, or others wait for
+// what there is.
+func (e *Engine) startLoad(k *table.Key, pa patience) (ref table.Ref, short int64) {
 	if e.log == nil || e.stopping {
 		return 0, 0
 	}
@@ -240,9 +240,12 @@ func (e *Engine) startLoad(k *table.Key) (ref table.Ref, short int64) {
 	if !ok {
 		return 0, 0
 	}
+	if e.awaited(pa) {
+		return 0, max(size, 1)
+	}
 	o := e.newOp(opLoad)
 	if o == none {
-		return 0, 0
+		return 0, max(size, 1) // too many loads at once
 	}
 	ref, ext, got := e.table.Load(k, size)
 	for n := 0; got == table.Again && n < againMax; n++ {
@@ -251,7 +254,8 @@ func (e *Engine) startLoad(k *table.Key) (ref table.Ref, short int64) {
 	if got != table.Staged {
 		e.endOp(e.opID(o), opLoad)
 		if got == table.NoSpace || got == table.Again {
-			return 0, size
+			e.wasShort(got)
+			return 0, max(size, 1)
 		}
 		return 0, 0
 	}

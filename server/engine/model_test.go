@@ -3,7 +3,8 @@ package engine
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
+	"os"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -16,51 +17,43 @@ import (
 
 const (
 	modelKeys    = 48
-	modelClients = 4
+	modelWorkers = 5
+	modelSlots   = 64
 )
+
+// byLease counts the retrieves by lease among the verdicts.
+const byLease proto.Op = 200
+
+var modelSpaces = [...]string{"space", "elsewhere"}
 
 // A model drives an engine with random workers and checks every answer against what it
 // knows: which generation of a value each key may have, and who was told of which slots.
 type model struct {
 	*world
-	r       *rand.Rand
-	workers []*modelWorker
-	epoch   [modelKeys]int // grows with each delete: a value of an earlier epoch must not come back
-	granted []grant
-	pidNext int32
-	faults  bool
-	replies int
-	verdict map[proto.Op]int
+	setup    setup
+	r        *rand.Rand
+	workers  []*modelWorker // by instance id less one; nil: nobody now
+	zombies  []*modelWorker // processes whose instance another has taken
+	holdings []*holding
+	pidNext  int32
+	lifeNext int
+	grown    int // slots of the pool
+	faults   bool
+	faulty   bool // there were
+	verdict  map[proto.Op]int
+	replies  int
+
+	// By namespace and key. A delete begins an epoch: a value of an earlier one must not
+	// come back.
+	epoch  [len(modelSpaces)][modelKeys]int
+	floor  [len(modelSpaces)][modelKeys]int // the epoch that a delete is known to have begun on disk
+	stored [len(modelSpaces)][modelKeys]int // the epoch plus one of what a commit has published
 }
 
-// A grant is a slot some living process was told of.
-type grant struct {
-	pid    int32
-	off    uint64
-	end    uint64
-	write  bool
-	handle uint64
-	kind   transferKind
-	key    int
-	epoch  int
+// value names the bytes of a key.
+func (m *model) value(space, key, epoch int) string {
+	return fmt.Sprint(space, " key ", key, " epoch ", epoch)
 }
-
-// A modelWorker is one process with one connection.
-type modelWorker struct {
-	*client
-	instance uint64
-	pending  map[uint64]question
-	open     []uint64 // transfers and leases it can end
-}
-
-// A question is a request whose reply has not come.
-type question struct {
-	op    proto.Op
-	keys  []int
-	epoch [modelKeys]int
-}
-
-func (m *model) value(key, epoch int) string { return fmt.Sprint("key ", key, " epoch ", epoch) }
 
 func keyNames(keys []int) []string {
 	out := make([]string, len(keys))
@@ -72,51 +65,112 @@ func keyNames(keys []int) []string {
 
 func sizeOf(key int) uint64 { return uint64([]int{0, 100, 4096, 5000, 9000, 20000}[key%6]) }
 
-func TestModel(t *testing.T) {
-	seeds := []uint64{1, 2}
-	steps := 2000
-	if testing.Short() {
-		steps = 1000
+// modelConfigs are the engines and disks that the model runs on. Small tables get full.
+func modelConfigs() []setup {
+	small := Config{Conns: 24, Ops: 96, Entries: 96, Transfers: 32, Parked: 8, Instances: 12, Objects: 80}
+	set := func(disk, segment int64, f func(c *Config)) setup {
+		s := setup{slots: modelSlots, diskSize: disk, segment: segment, records: 256, cfg: small}
+		f(&s.cfg)
+		return s
 	}
-	for _, seed := range append(seeds, uint64(time.Now().UnixNano())) {
-		for _, cfg := range []Config{
-			{}, {Write: WriteBack}, {Write: WriteOff}, {HashMask: 3}, {InstanceCap: 1 << 40, ParkedCap: 2},
-		} {
-			runModel(t, seed, steps, cfg)
-		}
+	return []setup{
+		set(1<<20, 64<<10, func(*Config) {}),
+		set(16<<20, 1<<20, func(c *Config) { c.Write = WriteBack }),
+		set(1<<20, 64<<10, func(c *Config) { c.Write = WriteOff }),
+		set(16<<20, 1<<20, func(c *Config) { c.HashMask = 3; c.Objects = 256 }),
+		set(1<<20, 64<<10, func(c *Config) {
+			c.InstanceCap = 1 << 40
+			c.ParkedCap = 2
+			c.LeaseTime = time.Second
+			c.TransferTime = 5 * time.Second
+		}),
+		set(16<<20, 1<<20, func(c *Config) {
+			c.Write, c.InstanceCap, c.Entries, c.Transfers, c.Ops = WriteBack, 1<<40, 512, 128, 512
+		}),
 	}
 }
 
-func runModel(t *testing.T, seed uint64, steps int, cfg Config) {
-	t.Helper()
-	t.Logf("seed %d, write %v, hash mask %#x", seed, cfg.Write, cfg.HashMask)
-	m := &model{
-		world: newWorld(t, setup{slots: 64, diskSize: 1 << 20, segment: 64 << 10, cfg: cfg}),
-		r:     rand.New(rand.NewPCG(seed, 1)), pidNext: 1000, verdict: map[proto.Op]int{},
+// TestModel runs the model on every config. MODEL_SEED runs one seed, MODEL_SEEDS that
+// many, MODEL_STEPS other than the usual number of steps.
+func TestModel(t *testing.T) {
+	steps := fromEnv("MODEL_STEPS", 1200)
+	if testing.Short() {
+		steps /= 2
 	}
+	seeds := []uint64{1, uint64(time.Now().UnixNano())}
+	if n := fromEnv("MODEL_SEED", 0); n != 0 {
+		seeds = []uint64{uint64(n)}
+	}
+	for n := range fromEnv("MODEL_SEEDS", 0) {
+		seeds = append(seeds, uint64(n+2))
+	}
+	verdict := map[proto.Op]int{}
+	for _, seed := range seeds {
+		for i, s := range modelConfigs() {
+			if !t.Run(fmt.Sprintf("seed %d config %d", seed, i), func(t *testing.T) { runModel(t, seed, steps, s, verdict) }) {
+				return
+			}
+		}
+	}
+	for _, op := range []proto.Op{
+		proto.OpPrepareStore, proto.OpCommitStore, proto.OpLookup, proto.OpPrepareRetrieve, proto.OpDelete, proto.OpClear, byLease,
+	} {
+		require.NotZero(t, verdict[op], "%v never succeeded: the model tests nothing", op)
+	}
+}
+
+func fromEnv(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// runModel runs one model and counts in verdict what succeeded.
+func runModel(t *testing.T, seed uint64, steps int, s setup, verdict map[proto.Op]int) {
+	t.Helper()
+	t.Logf("seed %d, write %v, hash mask %#x", seed, s.cfg.Write, s.cfg.HashMask)
+	m := &model{setup: s, r: rand.New(rand.NewPCG(seed, 1)), pidNext: 1000, verdict: verdict}
+	m.begin(t, nil)
+	defer func() {
+		if t.Failed() {
+			t.Logf("failed at seed %d, write %v", seed, s.cfg.Write)
+		}
+	}()
+	m.run(steps)
+	switch m.r.IntN(3) {
+	case 0:
+		m.finish()
+	case 1:
+		m.stop()
+		m.restart()
+	default:
+		m.crash()
+		m.restart()
+	}
+}
+
+// begin starts an engine, on a disk that was used before or a new one.
+func (m *model) begin(t testing.TB, disk *simDisk) {
+	s := m.setup
+	s.disk = disk
+	s.grown = 1 + m.r.IntN(m.setup.slots)
+	m.grown = s.grown
+	m.world = newWorld(t, s)
+	m.slow = true
 	m.fail = m.fault
-	m.workers = make([]*modelWorker, modelClients)
+	m.workers = make([]*modelWorker, modelWorkers)
+	m.zombies, m.holdings = nil, nil
+}
+
+func (m *model) run(steps int) {
 	for i := range steps {
 		m.faults = i%1000 > 700
+		m.faulty = m.faulty || m.faults
 		m.act()
 		m.collect()
 	}
 	m.faults = false
-	for range 8 { // whatever was broken mends itself
-		m.settle()
-		m.collect()
-		m.advance(time.Minute)
-	}
-	for i, w := range m.workers {
-		if w != nil {
-			m.kill(i)
-		}
-	}
-	m.settle()
-	m.baseline()
-	for _, op := range []proto.Op{proto.OpPrepareStore, proto.OpCommitStore, proto.OpLookup, proto.OpPrepareRetrieve, proto.OpDelete} {
-		require.NotZero(t, m.verdict[op], "%v never succeeded: the model tests nothing", op)
-	}
 }
 
 // fault breaks some I/Os.
@@ -133,284 +187,84 @@ func (m *model) act() {
 	switch {
 	case n < 30 && len(m.ios) > 0:
 		m.endIO(m.r.IntN(len(m.ios)))
-		return
-	case n < 45 && len(m.events) > 0:
+	case n < 42 && len(m.events) > 0:
 		m.event(m.r.IntN(len(m.events)))
-		return
-	case n < 50:
+	case n < 46:
 		m.advance(time.Duration(m.r.IntN(300)) * time.Millisecond)
-		return
+	case n < 47:
+		m.grow()
+	case n < 48:
+		m.rest()
+	case n < 50:
+		m.scribble()
+	default:
+		m.actOf(m.r.IntN(len(m.workers)))
 	}
-	i := m.r.IntN(len(m.workers))
+}
+
+// grow populates more of the pool.
+func (m *model) grow() {
+	m.grown = min(m.grown+1+m.r.IntN(16), m.setup.slots)
+	m.step(Event{Kind: EventReady, Res: int64(m.grown) * slotSize})
+	if m.grown == m.setup.slots || m.r.IntN(20) == 0 {
+		m.grown = m.setup.slots
+		m.step(Event{Kind: EventPopulated})
+	}
+}
+
+// actOf has one worker do something.
+func (m *model) actOf(i int) {
 	w := m.workers[i]
 	if w == nil {
-		m.pidNext++
-		w = &modelWorker{client: m.worker(uint64(i+1), m.pidNext), instance: uint64(i + 1), pending: map[uint64]question{}}
-		m.workers[i] = w
+		m.workers[i] = m.spawn(uint64(i + 1))
 		return
 	}
-	switch n := m.r.IntN(100); {
-	case n < 25:
-		m.prepareSome(w)
+	c := m.pickConn(w)
+	if c == nil {
+		if len(w.conns) == 0 {
+			m.connectAgain(w)
+		}
+		return
+	}
+	switch n := m.r.IntN(200); {
 	case n < 50:
-		m.lookupSome(w)
-	case n < 60:
-		m.retrieveSome(w)
-	case n < 88:
-		m.endOne(w)
-	case n < 94:
-		m.deleteSome(w)
-	case n < 95:
-		m.clearAll(w)
-	case n < 97:
-		m.reconnect(w)
+		m.prepareSome(w, c)
+	case n < 90:
+		m.lookupSome(w, c)
+	case n < 108:
+		m.retrieveSome(w, c)
+	case n < 120:
+		m.retrieveByLease(w, c)
+	case n < 168:
+		m.endOne(w, c)
+	case n < 180:
+		m.deleteSome(w, c)
+	case n < 182:
+		m.clearAll(w, c)
+	case n < 186:
+		m.dropConn(w, c)
+	case n < 188:
+		m.addConn(w)
+	case n < 190:
+		m.unregister(w, c)
+	case n < 191:
+		m.moveToOtherSpace(w, c)
+	case n < 193:
+		m.usurp(i)
+	case n < 195:
+		if len(m.zombies) > 0 {
+			m.kill(m.zombies[0])
+			m.zombies = m.zombies[1:]
+		}
+	case n < 198:
+		m.kill(w)
+		m.workers[i] = nil
 	default:
-		m.kill(i)
-	}
-}
-
-func (m *model) pick() []int {
-	keys := make([]int, 1+m.r.IntN(6))
-	first := m.r.IntN(modelKeys)
-	for i := range keys {
-		keys[i] = (first + i) % modelKeys
-	}
-	return keys
-}
-
-func (m *model) ask(w *modelWorker, op proto.Op, keys []int, body []byte) {
-	id := w.lastID + 1
-	w.pending[id] = question{op: op, keys: keys, epoch: m.epoch}
-	w.post(op, 0, body, nil)
-}
-
-func (m *model) prepareSome(w *modelWorker) {
-	keys := m.pick()
-	in := proto.PrepareStore{WaitMs: uint32(m.r.IntN(3) * 200), Keys: testKeys(keyNames(keys)...)}
-	for _, k := range keys {
-		in.Sizes = append(in.Sizes, sizeOf(k))
-	}
-	m.ask(w, proto.OpPrepareStore, keys, proto.AppendPrepareStore(nil, &in))
-}
-
-func (m *model) lookupSome(w *modelWorker) {
-	keys := m.pick()
-	in := proto.Lookup{
-		Mode: proto.LookupMode(m.r.IntN(2)), Group: 1, WaitMs: uint32(m.r.IntN(3) * 200),
-		Options: []proto.LookupOptions{
-			0, proto.LookupHold, proto.LookupLoad, proto.LookupHold | proto.LookupLoad,
-			proto.LookupHold | proto.LookupSlots, proto.LookupHold | proto.LookupLoad | proto.LookupSlots,
-		}[m.r.IntN(6)],
-		Keys: testKeys(keyNames(keys)...),
-	}
-	m.ask(w, proto.OpLookup, keys, proto.AppendLookup(nil, &in))
-}
-
-func (m *model) retrieveSome(w *modelWorker) {
-	keys := m.pick()
-	in := proto.PrepareRetrieve{
-		Mode: proto.RetrieveMode(m.r.IntN(2)), WaitMs: uint32(m.r.IntN(2) * 200),
-		Keys: testKeys(keyNames(keys)...),
-	}
-	m.ask(w, proto.OpPrepareRetrieve, keys, proto.AppendPrepareRetrieve(nil, &in))
-}
-
-func (m *model) deleteSome(w *modelWorker) {
-	keys := m.pick()
-	m.ask(w, proto.OpDelete, keys, proto.AppendDelete(nil, &proto.Delete{Keys: testKeys(keyNames(keys)...)}))
-	for _, k := range keys {
-		m.epoch[k]++
-	}
-}
-
-func (m *model) clearAll(w *modelWorker) {
-	m.ask(w, proto.OpClear, nil, proto.AppendClear(nil, &proto.Clear{}))
-	for k := range m.epoch {
-		m.epoch[k]++
-	}
-}
-
-// endOne commits, aborts or releases something that is open.
-func (m *model) endOne(w *modelWorker) {
-	if len(w.open) == 0 {
-		return
-	}
-	i := m.r.IntN(len(w.open))
-	h := w.open[i]
-	w.open = slices.Delete(w.open, i, i+1)
-	kind := m.kindOf(w.pid, h)
-	switch {
-	case kind == kindStore && m.r.IntN(5) == 0:
-		w.abort(h)
-	case kind == kindStore:
-		m.writeGranted(w.pid, h)
-		if w.commit(h) == proto.StatusOK {
-			m.verdict[proto.OpCommitStore]++
-		} else {
-			w.abort(h) // quarantined: it says that it is done with the slots
-		}
-	case kind == kindRetrieve:
-		m.checkGranted(w.pid, h)
-		w.endRetrieve(h)
-	default:
-		m.checkGranted(w.pid, h)
-		w.release(h)
-	}
-	m.forget(func(g grant) bool { return g.pid == w.pid && g.handle == h })
-}
-
-func (m *model) kindOf(pid int32, handle uint64) transferKind {
-	for _, g := range m.granted {
-		if g.pid == pid && g.handle == handle {
-			return g.kind
-		}
-	}
-	return kindLease
-}
-
-func (m *model) writeGranted(pid int32, handle uint64) {
-	for _, g := range m.granted {
-		if g.pid == pid && g.handle == handle {
-			fillValue(m.pool[g.off:g.end], m.value(g.key, g.epoch))
-		}
-	}
-}
-
-// checkGranted requires that what a worker was told to read still is what it was.
-func (m *model) checkGranted(pid int32, handle uint64) {
-	for _, g := range m.granted {
-		if g.pid == pid && g.handle == handle {
-			require.Equal(m.t, valueOf(m.value(g.key, g.epoch), int(g.end-g.off)), m.pool[g.off:g.end])
-		}
-	}
-}
-
-func (m *model) forget(which func(grant) bool) {
-	m.granted = slices.DeleteFunc(m.granted, which)
-}
-
-// reconnect breaks the connection; the same process comes back and may end what it had.
-func (m *model) reconnect(w *modelWorker) {
-	w.close()
-	again := m.worker(w.instance, w.pid)
-	w.client = again
-	w.pending = map[uint64]question{}
-}
-
-// kill ends a process, its connection first or its watch first.
-func (m *model) kill(i int) {
-	w := m.workers[i]
-	m.workers[i] = nil
-	if m.r.IntN(2) == 0 {
-		w.close()
-		m.dies(w.pid)
-	} else {
-		m.dies(w.pid)
-		w.close()
-	}
-	m.forget(func(g grant) bool { return g.pid == w.pid })
-}
-
-// collect looks at the replies that have come.
-func (m *model) collect() {
-	for _, w := range m.workers {
-		if w == nil {
-			continue
-		}
-		for _, rep := range m.inbox[w.id] {
-			q, ok := w.pending[rep.h.Request]
-			require.True(m.t, ok, "a second reply to %v", rep.h.Op)
-			delete(w.pending, rep.h.Request)
-			m.judge(w, q, rep)
-			m.replies++
-		}
-		m.inbox[w.id] = nil
-	}
-}
-
-func (m *model) judge(w *modelWorker, q question, rep reply) {
-	switch q.op { //nolint:exhaustive // the ops the model asks and waits for
-	case proto.OpPrepareStore:
-		require.Equal(m.t, proto.StatusOK, rep.h.Status)
-		var out proto.PrepareStoreReply
-		require.NoError(m.t, proto.ParsePrepareStoreReply(rep.body, &out))
-		m.judgePrepare(w, q, &out)
-	case proto.OpLookup:
-		require.Equal(m.t, proto.StatusOK, rep.h.Status)
-		var out proto.LookupReply
-		require.NoError(m.t, proto.ParseLookupReply(rep.body, &out))
-		if out.Hits > 0 {
-			m.verdict[q.op]++
-		}
-		if out.Lease != 0 {
-			w.open = append(w.open, out.Lease)
-		}
-		hit := q.keys[:min(int(out.Hits), len(q.keys))]
-		if len(out.Bitmap) > 0 {
-			hit = nil
-			for i, k := range q.keys {
-				if out.Bitmap[i/8]>>(i%8)&1 != 0 {
-					hit = append(hit, k)
-				}
+		for range 8 {
+			m.dropConn(w, c)
+			if c = m.pickConn(w); c == nil {
+				return
 			}
 		}
-		m.judgeRead(w, q, kindLease, out.Lease, hit, out.Slots)
-	case proto.OpPrepareRetrieve:
-		if rep.h.Status != proto.StatusOK {
-			return
-		}
-		var out proto.PrepareRetrieveReply
-		require.NoError(m.t, proto.ParsePrepareRetrieveReply(rep.body, &out))
-		if out.Transfer != 0 {
-			m.verdict[q.op]++
-			w.open = append(w.open, out.Transfer)
-		}
-		m.judgeRead(w, q, kindRetrieve, out.Transfer, q.keys[:len(out.Slots)], out.Slots)
-	case proto.OpDelete, proto.OpClear:
-		require.Contains(m.t, []proto.Status{proto.StatusOK, proto.StatusOKNotDurable}, rep.h.Status)
-		m.verdict[q.op]++
-	}
-}
-
-// judgePrepare requires that no slot is given to two who live.
-func (m *model) judgePrepare(w *modelWorker, q question, out *proto.PrepareStoreReply) {
-	if out.Transfer != 0 {
-		m.verdict[proto.OpPrepareStore]++
-		w.open = append(w.open, out.Transfer)
-	}
-	for i, r := range out.Results {
-		if r.Status != proto.StatusReserved {
-			continue
-		}
-		g := grant{
-			pid: w.pid, off: r.Slot.Off, end: r.Slot.Off + r.Slot.Len, write: true,
-			handle: out.Transfer, kind: kindStore, key: q.keys[i], epoch: m.epoch[q.keys[i]],
-		}
-		for _, o := range m.granted {
-			if g.off < o.end && o.off < g.end {
-				m.t.Fatalf("slot [%d,%d) is given to process %d while process %d has [%d,%d)", g.off, g.end, g.pid, o.pid, o.off, o.end)
-			}
-		}
-		m.granted = append(m.granted, g)
-	}
-}
-
-// judgeRead requires that slots hold a value of their key from the time of the request.
-func (m *model) judgeRead(w *modelWorker, q question, kind transferKind, handle uint64, keys []int, slots []proto.Slot) {
-	for i, s := range slots {
-		k := keys[i]
-		require.Equal(m.t, sizeOf(k), s.Len)
-		found := -1
-		for ep := q.epoch[k]; ep <= m.epoch[k] && found < 0; ep++ {
-			if string(m.pool[s.Off:s.Off+s.Len]) == string(valueOf(m.value(k, ep), int(s.Len))) {
-				found = ep
-			}
-		}
-		if found < 0 {
-			m.t.Fatalf("key %d is served with bytes that are none of its values of epochs %d to %d", k, q.epoch[k], m.epoch[k])
-		}
-		m.granted = append(m.granted, grant{
-			pid: w.pid, off: s.Off, end: s.Off + s.Len, handle: handle, kind: kind, key: k, epoch: found,
-		})
 	}
 }

@@ -18,7 +18,13 @@ const (
 	opFence          // the log writes the tombstones of a delete or a clear record
 	opReceive        // a connection's payload goes into slots
 	opSend           // slots go out as a payload
+
+	opKinds = iota
 )
+
+// opShare is which part of all ops a kind may take, as a divisor: what peers can begin
+// without end (deletes, loads) leaves room for the rest.
+var opShare = [opKinds]int{opFree: 1, opSpill: 4, opLoad: 2, opFence: 4, opReceive: 1, opSend: 1}
 
 func (k opKind) String() string {
 	switch k {
@@ -56,13 +62,14 @@ type op struct {
 // newOp takes a free op, or returns none.
 func (e *Engine) newOp(k opKind) uint32 {
 	o := e.opFree
-	if o == none {
+	if o == none || e.opsOf[k] >= len(e.ops)/opShare[k] {
 		return none
 	}
 	p := &e.ops[o]
 	e.opFree = p.next
 	*p = op{generation: p.generation + 1, kind: k, transfer: none}
 	e.opsBusy++
+	e.opsOf[k]++
 	return o
 }
 
@@ -95,5 +102,6 @@ func (e *Engine) endOp(id OpID, k opKind) op {
 	p.next = e.opFree
 	e.opFree = o
 	e.opsBusy--
+	e.opsOf[k]--
 	return was
 }

@@ -16,7 +16,10 @@ type parked struct {
 	req      request
 	inst     uint32
 	transfer uint32 // of a prepare, else none
+	layout   layout // as registered when the request came
 	until    time.Duration
+	need     int64               // bytes it cannot go on without, those it gave back while it waits included
+	enough   int64               // bytes to be had at which it is worth another try
 	body     []byte              // of the request
 	results  []proto.StoreResult // of a prepare, so far
 	prev     uint32
@@ -26,19 +29,19 @@ type parked struct {
 // parkedBodyKept is how large a request buffer a free place keeps for the next.
 const parkedBodyKept = 64 << 10
 
-// park has a request wait until a time, or says that it cannot: its time is over, or too
-// many wait already.
-func (e *Engine) park(r *request, x, t uint32, until time.Duration, body []byte, results []proto.StoreResult) bool {
+// park has a request wait until a time and returns its place, or none when it cannot: its
+// time is over, or too many wait already.
+func (e *Engine) park(r *request, x, t uint32, l layout, until time.Duration, body []byte) uint32 {
 	n := e.parkedFree
 	if until <= e.now || n == none || e.insts[x].parked >= uint32(e.cfg.ParkedCap) {
-		return false
+		return none
 	}
 	p := &e.parked[n]
 	e.parkedFree = p.next
 	*p = parked{
-		waiting: true, req: *r, inst: x, transfer: t, until: until,
+		waiting: true, req: *r, inst: x, transfer: t, layout: l, until: until,
 		body:    append(p.body[:0], body...),
-		results: append(p.results[:0], results...),
+		results: p.results[:0],
 		prev:    e.parkedLast, next: none,
 	}
 	if p.prev == none {
@@ -50,7 +53,7 @@ func (e *Engine) park(r *request, x, t uint32, until time.Duration, body []byte,
 	e.insts[x].parked++
 	e.timers.set(uint32(len(e.transfers))+n, until)
 	e.counters.Parked++
-	return true
+	return n
 }
 
 // unpark frees a place. What the request was granted stays with its transfer.
@@ -59,6 +62,7 @@ func (e *Engine) unpark(n uint32) {
 	e.timers.clear(uint32(len(e.transfers)) + n)
 	if p.prev == none {
 		e.parkedFirst = p.next
+		e.memoryFreed = true // the next is not held up any more
 	} else {
 		e.parked[p.prev].next = p.next
 	}
@@ -103,10 +107,19 @@ func (e *Engine) retryParked() {
 	if !e.memoryFreed {
 		return
 	}
-	for e.parkedFirst != none && e.tryParked(e.parkedFirst, true) {
+	budget := keysATurn
+	for n := e.parkedFirst; n != none && budget > 0 && e.worthATry(n); n = e.parkedFirst {
+		budget -= 1 + e.parked[n].keys()
+		if !e.tryParked(n, true) {
+			break
+		}
 	}
-	e.memoryFreed = false
+	e.memoryFreed = e.parkedFirst != none && (budget <= 0 || e.evicting)
+	e.again = e.memoryFreed
 }
+
+// keys is about how many keys a request has.
+func (p *parked) keys() int { return len(p.body) / proto.KeySize }
 
 // parkedTimeout answers a waiting request with what can be had now.
 func (e *Engine) parkedTimeout(n uint32) {
@@ -123,7 +136,7 @@ func (e *Engine) tryParked(n uint32, wait bool) bool {
 	}
 	op := p.req.op
 	if op == proto.OpPrepareStore {
-		return e.tryPrepare(c, n, wait)
+		return e.tryPrepare(n, wait)
 	}
 	if op == proto.OpLookup {
 		return e.tryLookup(c, n, wait)
@@ -141,14 +154,14 @@ func mustParse(err error) {
 	}
 }
 
-func (e *Engine) tryPrepare(c *conn, n uint32, wait bool) bool {
+func (e *Engine) tryPrepare(n uint32, wait bool) bool {
 	p := &e.parked[n]
 	in, out := &e.in.prepare, &e.rep.prepare
 	mustParse(proto.ParsePrepareStore(p.body, in))
-	l, _ := c.layoutOf(in.Layout)
 	out.Results = append(out.Results[:0], p.results...)
-	if !e.reserve(p.transfer, l, in, out, wait) {
+	if short := e.reserve(p.transfer, p.layout, in, out, patience{wait: wait}); short > 0 {
 		p.results = append(p.results[:0], out.Results...)
+		e.mustFree(n, short, short)
 		return false
 	}
 	r, t := p.req, p.transfer
@@ -161,7 +174,7 @@ func (e *Engine) tryLookup(c *conn, n uint32, wait bool) bool {
 	p := &e.parked[n]
 	in := &e.in.lookup
 	mustParse(proto.ParseLookup(p.body, in))
-	a := e.lookupAcquisition(c, &p.req, in)
+	a := e.lookupAcquisition(c, &p.req, p.layout, in)
 	a.until = p.until
 	return e.tryAcquire(&a, n, wait)
 }
@@ -170,7 +183,7 @@ func (e *Engine) tryRetrieve(c *conn, n uint32, wait bool) bool {
 	p := &e.parked[n]
 	in := &e.in.retrieve
 	mustParse(proto.ParsePrepareRetrieve(p.body, in))
-	a := e.retrieveAcquisition(c, &p.req, in)
+	a := e.retrieveAcquisition(c, &p.req, p.layout, in)
 	a.until = p.until
 	return e.tryAcquire(&a, n, wait)
 }
@@ -182,8 +195,10 @@ func (e *Engine) tryAcquire(a *acquisition, n uint32, wait bool) bool {
 		e.refuse(&a.wait.req, proto.StatusBusy)
 		return true
 	}
-	if !e.acquire(t, a, wait) {
+	if short := e.acquire(t, a, patience{wait: wait}); short > 0 {
+		need := e.transfers[t].bytes + short
 		e.endTransfer(t)
+		e.mustFree(n, need, short)
 		return false
 	}
 	e.unpark(n)

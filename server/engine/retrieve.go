@@ -15,7 +15,8 @@ func (e *Engine) onPrepareRetrieve(c *conn, r *request, body []byte) {
 		e.refuse(r, proto.StatusBadRequest)
 		return
 	}
-	if _, ok := c.layoutOf(in.Layout); !ok {
+	l, ok := c.layoutOf(in.Layout)
+	if !ok {
 		e.refuse(r, proto.StatusBadRequest)
 		return
 	}
@@ -23,13 +24,12 @@ func (e *Engine) onPrepareRetrieve(c *conn, r *request, body []byte) {
 		e.retrieveLease(c, r, in)
 		return
 	}
-	a := e.retrieveAcquisition(c, r, in)
+	a := e.retrieveAcquisition(c, r, l, in)
 	e.acquireOrPark(&a, body)
 }
 
 // retrieveAcquisition reads from disk what is only there if the requester waits for it.
-func (e *Engine) retrieveAcquisition(c *conn, r *request, in *proto.PrepareRetrieve) acquisition {
-	l, _ := c.layoutOf(in.Layout)
+func (e *Engine) retrieveAcquisition(c *conn, r *request, l layout, in *proto.PrepareRetrieve) acquisition {
 	a := acquisition{
 		c: c, inst: e.liveInstance(c), layout: l, keys: in.Keys, kind: kindRetrieve,
 		wait:  lookupWait{req: *r, group: 1, keys: uint32(len(in.Keys)), all: in.Mode == proto.RetrieveAll},
@@ -73,7 +73,7 @@ func (e *Engine) retrieveLease(c *conn, r *request, in *proto.PrepareRetrieve) {
 	}
 	for pos := range in.Count {
 		q := &e.entries[n]
-		if e.entryFree == none || (i.owned() > 0 && i.owned()+q.size > e.cfg.InstanceCap) {
+		if !e.mayOwn(i, q.size) {
 			e.endTransfer(t)
 			e.refuse(r, proto.StatusBusy)
 			return

@@ -83,7 +83,7 @@ func (e *Engine) onRegister(c *conn, r *request, body []byte) {
 	}
 	e.begin(r, proto.StatusOK)
 	e.out = proto.AppendRegisterReply(e.out, &out)
-	if out.ShmKind != proto.ShmFd {
+	if out.ShmKind != proto.ShmFd || r.silent() {
 		e.send(r)
 		return
 	}
@@ -100,17 +100,20 @@ func (e *Engine) onRegister(c *conn, r *request, body []byte) {
 // starts a new incarnation and the old one drains.
 func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) uint32 {
 	shared := in.Want == proto.TransportShared && e.cfg.Pool.Kind != proto.ShmNone && c.peer.Local && c.peer.Watchable
-	if x := e.instanceByID(in.Instance); x != none {
-		i := &e.insts[x]
-		if i.pid == c.peer.PID && !i.gone && i.space == s && i.readOnly == in.ReadOnly {
-			e.rejoin(c, x, shared)
-			return x
+	former := e.instanceByID(in.Instance)
+	if former != none {
+		i := &e.insts[former]
+		if i.sameProcess(&c.peer, shared) && i.space == s && i.readOnly == in.ReadOnly {
+			e.rejoin(c, former, shared)
+			return former
 		}
-		e.supersede(x)
 	}
 	x := e.newInstance()
 	if x == none {
 		return none
+	}
+	if former != none {
+		e.supersede(former)
 	}
 	i := &e.insts[x]
 	e.incarnation++
@@ -130,6 +133,7 @@ func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) uint32 {
 // rejoin binds a further connection of the same process to its instance.
 func (e *Engine) rejoin(c *conn, x uint32, shared bool) {
 	if e.liveInstance(c) != x {
+		e.unbind(c) // from one that has ended
 		e.bind(c, x)
 	}
 	i := &e.insts[x]
@@ -215,18 +219,18 @@ type space struct {
 // spaceOf finds a namespace or begins it. When the table is full one without instances
 // makes room; what it has in memory is then out of reach and evicted in time.
 func (e *Engine) spaceOf(name string) uint32 {
+	if s := e.findSpace(name); s != none {
+		return s
+	}
 	free := none
+	if len(e.spaces) < spacesMax {
+		free = uint32(len(e.spaces))
+		e.spaces = append(e.spaces, space{})
+	}
 	for x := range e.spaces {
-		if e.spaces[x].name == name {
-			return uint32(x)
-		}
 		if free == none && e.spaces[x].instances == 0 {
 			free = uint32(x)
 		}
-	}
-	if len(e.spaces) < cap(e.spaces) {
-		free = uint32(len(e.spaces))
-		e.spaces = e.spaces[:free+1]
 	}
 	if free == none {
 		return none
@@ -234,6 +238,16 @@ func (e *Engine) spaceOf(name string) uint32 {
 	e.spaces[free] = space{name: name, id: spaceID(name)}
 	e.renewSpace(free)
 	return free
+}
+
+// findSpace finds a namespace, or none: then nothing of it is in memory.
+func (e *Engine) findSpace(name string) uint32 {
+	for x := range e.spaces {
+		if e.spaces[x].name == name {
+			return uint32(x)
+		}
+	}
+	return none
 }
 
 // renewSpace gives a namespace a key that no object has.

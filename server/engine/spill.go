@@ -86,8 +86,7 @@ func (e *Engine) spill() {
 		return
 	}
 	for e.dirty.len() > 0 && e.spilling < spillsMax && e.spillingBytes < spillBytesMax {
-		if e.cfg.Write == WriteBack && !e.stopping && e.parkedFirst == none &&
-			e.table.Usage().Dirty < e.cfg.Pool.Size/cleanAheadPart {
+		if !e.hasToSpill() {
 			return
 		}
 		if !e.spillOne(e.dirty.pop()) {
@@ -95,16 +94,30 @@ func (e *Engine) spill() {
 			return
 		}
 	}
+	if e.dirty.len() == 0 {
+		e.short = false
+	}
+}
+
+// hasToSpill says whether the oldest dirty object is to go to disk now.
+func (e *Engine) hasToSpill() bool {
+	if e.cfg.Write != WriteBack || e.stopping || e.short || e.parkedFirst != none {
+		return true
+	}
+	u := e.table.Usage()
+	return u.Dirty-e.spillingBytes >= u.Ready/cleanAheadPart
 }
 
 // spillOne starts one put, or drops an item that needs none. False: not now.
 func (e *Engine) spillOne(d dirtyItem) bool {
 	if !e.table.Alive(d.ref) || !e.table.Dirty(d.ref) {
+		e.memoryFreed = true // who waits may have waited for this
 		return true
 	}
 	key, ok := e.diskKey(e.table.Key(d.ref))
 	if !ok { // cleared
 		e.table.Cleaned(d.ref)
+		e.memoryFreed = true
 		return true
 	}
 	o := e.newOp(opSpill)
@@ -157,12 +170,12 @@ func (e *Engine) spillEnded(o op, res seglog.Result) {
 }
 
 // drainOutcomes takes what the log has finished: the one switch from its outcomes to
-// methods.
-func (e *Engine) drainOutcomes() {
-	for {
+// methods. It says whether there was one.
+func (e *Engine) drainOutcomes() bool {
+	for n := 0; ; n++ {
 		out, ok := e.log.Outcome()
 		if !ok {
-			return
+			return n > 0
 		}
 		id := OpID(out.Token)
 		switch out.Kind {

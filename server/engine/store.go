@@ -37,19 +37,22 @@ func (e *Engine) onPrepareStore(c *conn, r *request, body []byte) {
 	e.transfers[t].inline = c.inline || r.flags&proto.FlagInline != 0
 	out := &e.rep.prepare
 	out.Results = out.Results[:0]
-	wait := e.now + time.Duration(in.WaitMs)*time.Millisecond
-	if !e.reserve(t, l, in, out, in.WaitMs > 0) {
-		if e.park(r, x, t, wait, body, out.Results) {
+	until := e.now + time.Duration(in.WaitMs)*time.Millisecond
+	if short := e.reserve(t, l, in, out, patience{wait: in.WaitMs > 0, behind: true}); short > 0 {
+		n := e.park(r, x, t, l, until, body)
+		if n != none {
+			e.parked[n].results = append(e.parked[n].results[:0], out.Results...)
+			e.mustFree(n, short, short)
 			return
 		}
-		e.reserve(t, l, in, out, false)
+		e.reserve(t, l, in, out, patience{})
 	}
 	e.granted(r, t, out)
 }
 
-// reserve goes on with a prepare from the first key that has no result. It returns false
-// when memory is short for one, wait is set, and work under way may free enough for it.
-func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.PrepareStoreReply, wait bool) bool {
+// reserve goes on with a prepare from the first key that has no result. It returns 0, or
+// how many bytes are short for one when pa has it wait for them.
+func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.PrepareStoreReply, pa patience) int64 {
 	p := &e.transfers[t]
 	for i := len(out.Results); i < len(in.Keys); i++ {
 		res := proto.StoreResult{}
@@ -62,28 +65,29 @@ func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.
 			res.Status = proto.StatusExists
 		default:
 			var full bool
-			if res, full = e.stage(t, &key, size, uint32(i)); full {
-				if wait && e.mayFree(size) {
-					return false
+			if res, full = e.stage(t, &key, size, uint32(i), pa); full {
+				if e.mustWait(pa, size) {
+					return max(size, 1)
 				}
 				res.Status = proto.StatusNoSpace
 			}
 		}
 		out.Results = append(out.Results, res)
 	}
-	return true
+	return 0
 }
 
-// stage reserves one slot. full says that there is no memory for it now.
-func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32) (res proto.StoreResult, full bool) {
+// stage reserves one slot. full says that there is no memory for it now, or that others wait
+// for what there is.
+func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32, pa patience) (res proto.StoreResult, full bool) {
 	p := &e.transfers[t]
 	i := &e.insts[p.inst]
 	if _, st, ok := e.table.Find(key); !ok {
 		switch {
-		case e.entryFree == none, i.owned() > 0 && i.owned()+size > e.cfg.InstanceCap:
+		case !e.mayOwn(i, size), p.inline && p.bytes+size > proto.MaxPayload:
 			return proto.StoreResult{Status: proto.StatusBusy}, false
-		case p.inline && p.bytes+size > proto.MaxPayload:
-			return proto.StoreResult{Status: proto.StatusBusy}, false
+		case e.awaited(pa):
+			return proto.StoreResult{}, true
 		}
 	} else if st == table.StateReady {
 		return proto.StoreResult{Status: proto.StatusExists}, false
@@ -103,29 +107,16 @@ func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32) (res pr
 	case table.TooLarge:
 		return proto.StoreResult{Status: proto.StatusTooLarge}, false
 	case table.NoSpace, table.Again:
+		e.wasShort(got)
 	}
 	return proto.StoreResult{}, true
-}
-
-// againMax bounds how often one allocation may go on evicting within a step.
-const againMax = 64
-
-// mayFree says whether spills and loads under way could free size bytes: what remains is
-// held, pinned or staged, and waiting for it would be waiting for other clients.
-func (e *Engine) mayFree(size int64) bool {
-	u := e.table.Usage()
-	if u.Ready < u.Capacity {
-		return true // the pool is still being populated
-	}
-	coming := u.Dirty + u.Loading
-	return coming > 0 && u.Ready-u.Used+u.Evictable+coming >= size
 }
 
 // granted answers a prepare.
 func (e *Engine) granted(r *request, t uint32, out *proto.PrepareStoreReply) {
 	p := &e.transfers[t]
 	out.Transfer = 0
-	if p.count == 0 {
+	if p.count == 0 || r.silent() {
 		e.endTransfer(t)
 	} else {
 		out.Transfer = e.handle(t)
@@ -204,7 +195,8 @@ func (e *Engine) receive(c *conn, r *request, t uint32) {
 	}
 	e.ops[o].transfer, e.ops[o].req = t, *r
 	p := &e.transfers[t]
-	e.timers.clear(t)
+	p.wait.req = *r
+	e.timers.set(t, e.now+e.cfg.TransferTime)
 	p.moveTo(transferMoving)
 	e.parts = e.parts[:0]
 	for n := p.first; n != none; n = e.entries[n].next {
@@ -276,7 +268,6 @@ func (e *Engine) publish(ref table.Ref, sum *uint64) bool {
 	} else if e.log != nil && e.cfg.Write != WriteOff {
 		e.counters.TooLargeForDisk++
 	}
-	e.memoryFreed = true
 	return true
 }
 

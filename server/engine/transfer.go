@@ -187,15 +187,16 @@ func (n *entry) moveTo(s entryState) {
 	n.state = s
 }
 
-// beginTransfer makes an empty transfer of instance x, or none when the table is full.
+// beginTransfer makes an empty transfer of instance x, or none when the table is full, or
+// half of it the instance's.
 func (e *Engine) beginTransfer(x uint32, kind transferKind) uint32 {
 	t := e.transferFree
-	if t == none {
+	i := &e.insts[x]
+	if t == none || i.open >= uint32(e.cfg.Transfers/2) {
 		return none
 	}
 	p := &e.transfers[t]
 	e.transferFree = p.instNext
-	i := &e.insts[x]
 	*p = transfer{
 		generation: p.generation + 1, kind: kind, inst: x,
 		instPrev: i.last, instNext: none,
@@ -212,6 +213,7 @@ func (e *Engine) beginTransfer(x uint32, kind transferKind) uint32 {
 		e.transfers[i.last].instNext = t
 	}
 	i.last = t
+	i.open++
 	e.transfersOpen++
 	return t
 }
@@ -236,6 +238,7 @@ func (e *Engine) addEntry(t uint32, ref table.Ref, s entryState, pos uint32) uin
 	p.count++
 	p.bytes += q.size
 	i := &e.insts[p.inst]
+	i.entries++
 	if s == entryStaged {
 		i.staged += q.size
 	} else {
@@ -286,6 +289,7 @@ func (e *Engine) freeEntry(p *transfer, n uint32) {
 		e.table.Release(q.ref)
 	}
 	e.memoryFreed = true
+	i.entries--
 	p.count--
 	p.bytes -= q.size
 	q.moveTo(entryFree)
@@ -313,6 +317,7 @@ func (e *Engine) publishEntries(t uint32, sums []uint64) (published uint32) {
 			e.table.Abort(q.ref)
 		}
 		i.staged -= q.size
+		i.entries--
 		p.count--
 		p.bytes -= q.size
 		q.moveTo(entryFree)
@@ -320,6 +325,7 @@ func (e *Engine) publishEntries(t uint32, sums []uint64) (published uint32) {
 		e.entryFree = n
 		n = next
 	}
+	e.memoryFreed = true
 	p.first, p.last = none, none
 	return published
 }
@@ -346,6 +352,7 @@ func (e *Engine) endTransfer(t uint32) {
 	p.moveTo(transferFree)
 	p.instNext = e.transferFree
 	e.transferFree = t
+	i.open--
 	e.transfersOpen--
 	e.join(p.inst)
 }
@@ -380,7 +387,7 @@ func (e *Engine) detachTransfer(t uint32) {
 	case transferBuilding:
 		e.endTransfer(t)
 	case transferLoading:
-		e.endLoading(t)
+		e.endLoading(t, proto.StatusNotRegistered)
 	case transferOpen:
 		if p.slotsTold {
 			e.quarantine(t)
@@ -393,11 +400,11 @@ func (e *Engine) detachTransfer(t uint32) {
 	}
 }
 
-// endLoading ends a lookup that waits and whose instance ends.
-func (e *Engine) endLoading(t uint32) {
+// endLoading ends a lookup that waits and whose instance, or the engine, ends.
+func (e *Engine) endLoading(t uint32, st proto.Status) {
 	r := e.transfers[t].wait.req
 	e.endTransfer(t)
-	e.refuse(&r, proto.StatusNotRegistered)
+	e.refuse(&r, st)
 }
 
 // abandonTransfer is for a transfer whose slots its owner cannot touch any more.
@@ -407,7 +414,7 @@ func (e *Engine) abandonTransfer(t uint32) {
 	case transferFree:
 		panic("engine: a free transfer hangs on an instance")
 	case transferLoading:
-		e.endLoading(t)
+		e.endLoading(t, proto.StatusNotRegistered)
 	case transferBuilding, transferOpen, transferQuarantined:
 		e.endTransfer(t)
 	case transferMoving:
@@ -416,13 +423,27 @@ func (e *Engine) abandonTransfer(t uint32) {
 	}
 }
 
-// expire is for an open transfer whose time is over.
+// expire is for a transfer whose time is over.
 func (e *Engine) expire(t uint32) {
 	p := &e.transfers[t]
-	e.counters.Expired++
-	if p.slotsTold {
-		e.quarantine(t)
-		return
+	switch p.state {
+	case transferLoading:
+		e.finishLookup(t)
+	case transferOpen:
+		e.counters.Expired++
+		if p.slotsTold {
+			e.quarantine(t)
+			return
+		}
+		e.endTransfer(t)
+	case transferMoving, transferAbandoned:
+		// The peer does not send or take its bytes. The end of the connection is the end of
+		// the move.
+		e.counters.Expired++
+		if c := e.connOf(p.wait.req.conn); c != nil {
+			c.hangup(e)
+		}
+	case transferFree, transferBuilding, transferQuarantined:
+		panic("engine: a transfer has a deadline while it is " + p.state.String())
 	}
-	e.endTransfer(t)
 }

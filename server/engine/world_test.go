@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -44,7 +45,18 @@ type world struct {
 	nextID  uint32
 	payload []byte // of the frame being stepped
 	fail    func(io *seglog.IO) int64
-	quiet   bool // no invariants after each step (for measurements)
+	slow    bool // payloads move when their event is stepped, not when asked for
+	moves   map[OpID]move
+	quiet   bool  // no invariants after each step (for measurements)
+	watched int32 // the process watched next, where the peer's number is not known
+}
+
+// A move is a payload on its way, in or out.
+type move struct {
+	conn    ConnID
+	frame   []byte
+	parts   []table.Extent
+	payload []byte // in
 }
 
 // A reply is a frame the engine sent.
@@ -74,8 +86,12 @@ func (d *simDisk) Size(id seglog.SegmentID) (int64, error) { return int64(len(d.
 // setup is what a test may choose.
 type setup struct {
 	slots    int // the pool's size in slots of slotSize
+	grown    int // of them, populated; 0: all
 	diskSize int64
 	segment  int64
+	records  int      // of the disk's index
+	arena    int      // of the disk, in bytes
+	quiet    bool     // from the start
 	disk     *simDisk // a disk of an earlier world
 	cfg      Config
 }
@@ -84,7 +100,7 @@ func newWorld(t testing.TB, s setup) *world {
 	t.Helper()
 	w := &world{
 		t: t, inbox: map[ConnID][]reply{}, closed: map[ConnID]bool{},
-		watches: map[WatchID]int32{}, peers: map[ConnID]Peer{}, disk: s.disk,
+		watches: map[WatchID]int32{}, peers: map[ConnID]Peer{}, moves: map[OpID]move{}, disk: s.disk, quiet: s.quiet,
 	}
 	cfg := s.cfg
 	cfg.Boot = testBoot
@@ -107,11 +123,17 @@ func newWorld(t testing.TB, s setup) *world {
 		if w.disk == nil {
 			w.disk = &simDisk{files: map[seglog.SegmentID][]byte{}}
 		}
-		w.arena = aligned(seglog.ArenaSize)
+		if s.records == 0 {
+			s.records = 4096
+		}
+		if s.arena == 0 {
+			s.arena = seglog.ArenaSize
+		}
+		w.arena = aligned(s.arena)
 		nonce := rand.New(rand.NewPCG(uint64(len(w.disk.files))+1, 77))
 		log, _, err := seglog.Recover(seglog.Config{
 			Size: s.diskSize, SegmentSize: s.segment, Arena: w.arena, HashMask: cfg.HashMask,
-			MaxEntries: 4096, MaxQueue: 512, MaxFences: 512,
+			MaxEntries: s.records, MaxQueue: 512, MaxFences: 512,
 			Nonce: func() (n [16]byte) {
 				binary.LittleEndian.PutUint64(n[:], nonce.Uint64())
 				binary.LittleEndian.PutUint64(n[8:], nonce.Uint64())
@@ -124,7 +146,10 @@ func newWorld(t testing.TB, s setup) *world {
 	e, err := New(cfg, w)
 	require.NoError(t, err)
 	w.e = e
-	w.step(Event{Kind: EventReady, Res: cfg.Pool.Size})
+	if s.grown == 0 {
+		s.grown = s.slots
+	}
+	w.step(Event{Kind: EventReady, Res: int64(s.grown) * slotSize})
 	return w
 }
 
@@ -164,7 +189,7 @@ func (w *world) advance(d time.Duration) {
 // settle carries out all work under way until nothing is left.
 func (w *world) settle() {
 	w.t.Helper()
-	for n := 0; len(w.events) > 0 || len(w.ios) > 0 || len(w.e.clears) > 0 || w.log != nil && w.log.Pending(); n++ {
+	for n := 0; len(w.events) > 0 || len(w.ios) > 0 || w.tickDue(); n++ {
 		require.Less(w.t, n, 1_000_000, "the engine does not come to rest")
 		for len(w.events) > 0 {
 			w.event(0)
@@ -177,11 +202,64 @@ func (w *world) settle() {
 	}
 }
 
+// tickDue says that the engine wants a turn now though nothing happened.
+func (w *world) tickDue() bool {
+	at, ok := w.e.NextTick()
+	return ok && at <= w.now
+}
+
 // event lets the engine have host event i.
 func (w *world) event(i int) {
 	ev := w.events[i]
 	w.events = append(w.events[:i], w.events[i+1:]...)
+	if m, ok := w.moves[ev.Op]; ok && (ev.Kind == EventSent || ev.Kind == EventPayload) {
+		delete(w.moves, ev.Op)
+		w.move(&m, ev)
+	}
 	w.step(ev)
+}
+
+// move carries out a payload's way, half of it when it fails.
+func (w *world) move(m *move, ev Event) {
+	if ev.Kind == EventSent {
+		if ev.Res == 0 {
+			w.deliver(m.conn, m.frame, w.gather(m.parts))
+		}
+		return
+	}
+	p := m.payload
+	if ev.Res < 0 {
+		p = p[:len(p)/2]
+	}
+	for _, x := range m.parts {
+		p = p[copy(w.pool[x.Off:x.Off+x.Len], p):]
+	}
+}
+
+func (w *world) gather(parts []table.Extent) (payload []byte) {
+	for _, x := range parts {
+		payload = append(payload, w.pool[x.Off:x.Off+x.Len]...)
+	}
+	return payload
+}
+
+// receiving says that a payload of the connection is on its way: its next frame has to wait.
+func (w *world) receiving(c ConnID) bool {
+	for i := range w.events {
+		if w.events[i].Kind == EventPayload && w.moves[w.events[i].Op].conn == c {
+			return true
+		}
+	}
+	return false
+}
+
+// breakMoves fails what is on its way on a connection.
+func (w *world) breakMoves(c ConnID) {
+	for i := range w.events {
+		if m, ok := w.moves[w.events[i].Op]; ok && m.conn == c {
+			w.events[i].Res = -int64(syscall.EPIPE)
+		}
+	}
 }
 
 // endIO carries out I/O i and reports it.
@@ -243,120 +321,46 @@ func (w *world) deliver(c ConnID, frame, payload []byte) {
 }
 
 func (w *world) SendPool(c ConnID, frame []byte, parts []table.Extent, op OpID) {
-	var payload []byte
-	for _, x := range parts {
-		payload = append(payload, w.pool[x.Off:x.Off+x.Len]...)
+	if w.slow {
+		w.moves[op] = move{conn: c, frame: bytes.Clone(frame), parts: slices.Clone(parts)}
+	} else {
+		w.deliver(c, frame, w.gather(parts))
 	}
-	w.deliver(c, frame, payload)
 	w.events = append(w.events, Event{Kind: EventSent, Op: op})
 }
 
 func (w *world) SendPoolFD(c ConnID, frame []byte, _ PoolAccess) { w.deliver(c, frame, nil) }
 
-func (w *world) Receive(_ ConnID, parts []table.Extent, op OpID) {
-	p := w.payload
+func (w *world) Receive(c ConnID, parts []table.Extent, op OpID) {
+	m := move{conn: c, parts: slices.Clone(parts), payload: bytes.Clone(w.payload)}
+	size := 0
 	for _, x := range parts {
-		p = p[copy(w.pool[x.Off:x.Off+x.Len], p):]
+		size += int(x.Len)
 	}
-	require.Empty(w.t, p, "the parts do not take the whole payload")
+	require.Len(w.t, m.payload, size, "the parts do not take the payload")
+	if w.slow {
+		w.moves[op] = m
+	} else {
+		w.move(&m, Event{Kind: EventPayload})
+	}
 	w.events = append(w.events, Event{Kind: EventPayload, Op: op})
 }
 
 func (w *world) Hangup(c ConnID) {
+	w.breakMoves(c)
 	w.events = append(w.events, Event{Kind: EventClosed, Conn: c})
 	w.closed[c] = true
 }
 
-func (w *world) Watch(c ConnID, id WatchID) { w.watches[id] = w.peers[c].PID }
-func (w *world) Unwatch(id WatchID)         { delete(w.watches, id) }
-func (w *world) DiskRoom() int              { return 64 - len(w.ios) }
-func (w *world) Disk(io *seglog.IO)         { w.ios = append(w.ios, *io) }
-
-// A client is one worker's connection.
-type client struct {
-	w      *world
-	id     ConnID
-	pid    int32
-	lastID uint64
-}
-
-// connect opens a connection of a process and says HELLO.
-func (w *world) connect(pid int32) *client {
-	w.t.Helper()
-	c := &client{w: w, id: NewConnID(w.nextID%uint32(len(w.e.conns)), w.nextID/uint32(len(w.e.conns))+1), pid: pid}
-	for w.e.conns[c.id.Index()].state != connFree {
-		w.nextID++
-		c.id = NewConnID(w.nextID%uint32(len(w.e.conns)), w.nextID/uint32(len(w.e.conns))+1)
+func (w *world) Watch(c ConnID, id WatchID) {
+	w.watches[id] = w.peers[c].PID
+	if w.peers[c].PID == 0 {
+		w.watches[id] = w.watched
 	}
-	w.nextID++
-	w.peers[c.id] = Peer{PID: pid, Local: pid != 0, Watchable: pid != 0}
-	w.step(Event{Kind: EventOpen, Conn: c.id, Peer: w.peers[c.id]})
-	r := c.call(proto.OpHello, 0, proto.AppendHello(nil, &proto.Hello{VersionMin: 1, VersionMax: 1}), nil)
-	require.Equal(w.t, proto.StatusOK, r.h.Status)
-	return c
 }
-
-// worker is a connection that registered an instance with one layout.
-func (w *world) worker(instance uint64, pid int32) *client {
-	w.t.Helper()
-	return w.workerIn(instance, pid, "space")
-}
-
-func (w *world) workerIn(instance uint64, pid int32, space string) *client {
-	w.t.Helper()
-	c := w.connect(pid)
-	require.Equal(w.t, proto.StatusOK, c.register(instance, space, proto.TransportShared).h.Status)
-	return c
-}
-
-func (c *client) register(instance uint64, space string, want proto.Transport) reply {
-	return c.call(proto.OpRegister, 0, proto.AppendRegister(nil, &proto.Register{
-		Instance: instance, Want: want, Name: fmt.Sprint("worker ", instance), Namespace: space,
-		Layouts: []proto.Layout{{Name: "bf16", Dims: []uint32{2, 4}, Size: layoutMax}, {Name: "fp8", Size: layoutMax}},
-	}), nil)
-}
-
-// post sends a request and returns its id.
-func (c *client) post(op proto.Op, flags proto.Flags, body, payload []byte) uint64 {
-	c.lastID++
-	h := proto.Header{
-		Version: proto.Version, Op: op, Flags: flags, Request: c.lastID, Boot: testBoot,
-		Body: uint32(len(body)), Size: uint32(proto.HeaderSize + len(body) + len(payload)),
-	}
-	c.w.payload = payload
-	c.w.step(Event{Kind: EventFrame, Conn: c.id, Header: h, Body: body})
-	return c.lastID
-}
-
-// take removes the reply to a request from the inbox, if it is there.
-func (c *client) take(id uint64) (reply, bool) {
-	in := c.w.inbox[c.id]
-	for i := range in {
-		if in[i].h.Request == id {
-			r := in[i]
-			c.w.inbox[c.id] = append(in[:i:i], in[i+1:]...)
-			return r, true
-		}
-	}
-	return reply{}, false
-}
-
-// call sends a request whose reply must be there at once.
-func (c *client) call(op proto.Op, flags proto.Flags, body, payload []byte) reply {
-	c.w.t.Helper()
-	id := c.post(op, flags, body, payload)
-	r, ok := c.take(id)
-	require.True(c.w.t, ok, "%v has no reply", op)
-	require.Equal(c.w.t, op, r.h.Op)
-	return r
-}
-
-// close ends the connection; the process lives on.
-func (c *client) close() {
-	c.w.closed[c.id] = true
-	c.w.step(Event{Kind: EventClosed, Conn: c.id})
-	delete(c.w.inbox, c.id)
-}
+func (w *world) Unwatch(id WatchID) { delete(w.watches, id) }
+func (w *world) DiskRoom() int      { return 64 - len(w.ios) }
+func (w *world) Disk(io *seglog.IO) { w.ios = append(w.ios, *io) }
 
 // dies ends a process: its watches fire.
 func (w *world) dies(pid int32) {
@@ -364,104 +368,6 @@ func (w *world) dies(pid int32) {
 		if p == pid {
 			w.step(Event{Kind: EventGone, Watch: id})
 		}
-	}
-}
-
-func (c *client) prepare(wait time.Duration, size uint64, keys ...string) uint64 {
-	in := proto.PrepareStore{WaitMs: uint32(wait.Milliseconds()), Keys: testKeys(keys...)}
-	for range keys {
-		in.Sizes = append(in.Sizes, size)
-	}
-	return c.post(proto.OpPrepareStore, 0, proto.AppendPrepareStore(nil, &in), nil)
-}
-
-func (c *client) prepared(id uint64) proto.PrepareStoreReply {
-	c.w.t.Helper()
-	r, ok := c.take(id)
-	require.True(c.w.t, ok, "prepare_store has no reply")
-	require.Equal(c.w.t, proto.StatusOK, r.h.Status)
-	var out proto.PrepareStoreReply
-	require.NoError(c.w.t, proto.ParsePrepareStoreReply(r.body, &out))
-	return out
-}
-
-// fill writes what belongs under the keys into reserved slots.
-func (c *client) fill(out proto.PrepareStoreReply, keys ...string) {
-	for i, r := range out.Results {
-		if r.Status == proto.StatusReserved {
-			fillValue(c.w.pool[r.Slot.Off:r.Slot.Off+r.Slot.Len], keys[i])
-		}
-	}
-}
-
-func (c *client) commit(transfer uint64) proto.Status {
-	c.w.t.Helper()
-	return c.call(proto.OpCommitStore, 0, proto.AppendCommitStore(nil, &proto.CommitStore{Transfer: transfer}), nil).h.Status
-}
-
-func (c *client) abort(transfer uint64) proto.Status {
-	c.w.t.Helper()
-	return c.call(proto.OpAbortStore, 0, proto.AppendAbortStore(nil, &proto.AbortStore{Transfer: transfer}), nil).h.Status
-}
-
-// store puts values of the size under the keys; all must be reserved.
-func (c *client) store(size uint64, keys ...string) {
-	c.w.t.Helper()
-	out := c.prepared(c.prepare(0, size, keys...))
-	for i, r := range out.Results {
-		require.Equal(c.w.t, proto.StatusReserved, r.Status, keys[i])
-	}
-	c.fill(out, keys...)
-	require.Equal(c.w.t, proto.StatusOK, c.commit(out.Transfer))
-}
-
-func (c *client) lookup(opt proto.LookupOptions, wait time.Duration, keys ...string) uint64 {
-	return c.post(proto.OpLookup, 0, proto.AppendLookup(nil, &proto.Lookup{
-		Options: opt, Group: 1, WaitMs: uint32(wait.Milliseconds()), Keys: testKeys(keys...),
-	}), nil)
-}
-
-func (c *client) found(id uint64) proto.LookupReply {
-	c.w.t.Helper()
-	r, ok := c.take(id)
-	require.True(c.w.t, ok, "lookup has no reply")
-	require.Equal(c.w.t, proto.StatusOK, r.h.Status)
-	var out proto.LookupReply
-	require.NoError(c.w.t, proto.ParseLookupReply(r.body, &out))
-	return out
-}
-
-// hits is how many leading keys are there.
-func (c *client) hits(keys ...string) int {
-	c.w.t.Helper()
-	return int(c.found(c.lookup(0, 0, keys...)).Hits)
-}
-
-func (c *client) release(lease uint64) proto.Status {
-	c.w.t.Helper()
-	return c.call(proto.OpRelease, 0, proto.AppendRelease(nil, &proto.Release{Leases: []uint64{lease}}), nil).h.Status
-}
-
-func (c *client) retrieve(in proto.PrepareRetrieve) (proto.PrepareRetrieveReply, proto.Status) {
-	c.w.t.Helper()
-	r := c.call(proto.OpPrepareRetrieve, 0, proto.AppendPrepareRetrieve(nil, &in), nil)
-	var out proto.PrepareRetrieveReply
-	if r.h.Status == proto.StatusOK {
-		require.NoError(c.w.t, proto.ParsePrepareRetrieveReply(r.body, &out))
-	}
-	return out, r.h.Status
-}
-
-func (c *client) endRetrieve(transfer uint64) proto.Status {
-	c.w.t.Helper()
-	return c.call(proto.OpCommitRetrieve, 0, proto.AppendCommitRetrieve(nil, &proto.CommitRetrieve{Transfer: transfer}), nil).h.Status
-}
-
-func (c *client) verify(slots []proto.Slot, keys ...string) {
-	c.w.t.Helper()
-	require.Len(c.w.t, slots, len(keys))
-	for i, s := range slots {
-		require.Equal(c.w.t, valueOf(keys[i], int(s.Len)), c.w.pool[s.Off:s.Off+s.Len], keys[i])
 	}
 }
 

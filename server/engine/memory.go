@@ -1,0 +1,72 @@
+package engine
+
+import "github.com/slotcache/slotcache/l1/table"
+
+// againMax bounds how often one allocation may go on evicting within a step.
+const againMax = 64
+
+// toBeHad is how many bytes can be allocated now, if they lie together.
+func toBeHad(u *table.Usage) int64 { return u.Ready - u.Used + u.Evictable }
+
+// mayFree says whether work under way could free size bytes: what remains is held, pinned
+// or staged, and waiting for it would be waiting for other clients.
+func (e *Engine) mayFree(size int64) bool {
+	u := e.table.Usage()
+	if e.evicting || u.Ready < u.Capacity && !e.populated {
+		return true // evictions go on in the next turn, or the pool grows
+	}
+	coming := u.Dirty + u.Loading
+	// Objects of no length are no bytes, but they take a place in the table.
+	return (coming > 0 || e.dirty.len() > 0 || e.spilling > 0) && toBeHad(&u)+coming >= size
+}
+
+// wasShort notes that an allocation failed.
+func (e *Engine) wasShort(got table.Result) {
+	e.short = true
+	if got == table.Again { // what was evicted is not enough yet
+		e.evicting, e.memoryFreed = true, true
+	}
+}
+
+// patience says what a request does when memory is short.
+type patience struct {
+	wait   bool // it waits for what work under way may free
+	behind bool // it is new, and lines up behind those who wait already
+}
+
+// mustWait says that a request for which size bytes are short waits for them.
+func (e *Engine) mustWait(pa patience, size int64) bool {
+	return pa.wait && (e.awaited(pa) || e.mayFree(size))
+}
+
+// awaited says that a request has to line up: somebody waits for memory, and the work under
+// way will free enough for the first who does. Others who can wait must not take it away
+// bit by bit.
+func (e *Engine) awaited(pa patience) bool {
+	if !pa.wait || !pa.behind || e.parkedFirst == none {
+		return false
+	}
+	u := e.table.Usage()
+	return toBeHad(&u)+u.Dirty+u.Loading >= e.parked[e.parkedFirst].need
+}
+
+// retryParts bounds how often a request that needs much memory is tried while it comes bit
+// by bit: each try walks all its keys.
+const retryParts = 16
+
+// mustFree notes what waiting request n needs, short of which it lacks for its next object.
+// What it gave back may be counted among what is to be had.
+func (e *Engine) mustFree(n uint32, need, short int64) {
+	u := e.table.Usage()
+	p := &e.parked[n]
+	p.need = need
+	p.enough = min(need, toBeHad(&u)+max(short, need/retryParts))
+}
+
+// worthATry says whether waiting request n may get further than when it was last tried: it
+// has the memory, or nothing that is under way would give it.
+func (e *Engine) worthATry(n uint32) bool {
+	u := e.table.Usage()
+	p := &e.parked[n]
+	return toBeHad(&u) >= p.enough || !e.mayFree(p.need)
+}

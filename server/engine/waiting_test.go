@@ -1,0 +1,272 @@
+package engine
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slotcache/slotcache/proto"
+)
+
+// waits requires that a request has no reply yet.
+func (c *client) waits(id uint64) {
+	c.w.t.Helper()
+	_, there := c.take(id)
+	require.False(c.w.t, there, "it was to wait")
+}
+
+// answered requires a reply with the given status.
+func (c *client) answered(id uint64, want proto.Status) {
+	c.w.t.Helper()
+	r, there := c.take(id)
+	require.True(c.w.t, there, "it has no reply")
+	require.Equal(c.w.t, want, r.h.Status)
+}
+
+func TestAllRequestsThatWaitEndWithTheirInstance(t *testing.T) {
+	for name, end := range map[string]func(w *world, c *client){
+		"unregister":      func(_ *world, c *client) { c.call(proto.OpUnregister, 0, nil, nil) },
+		"process ends":    func(w *world, _ *client) { w.dies(200) },
+		"another process": func(w *world, _ *client) { w.worker(2, 300) },
+	} {
+		w := diskWorld(t, 16, Config{InstanceCap: math.MaxInt64})
+		a, b := w.worker(1, 100), w.worker(2, 200)
+		evicted(w, a, "x")
+		for i := range 16 { // a pool full of what the disk does not have yet
+			if out := a.prepared(a.prepare(0, slotSize, names("d", 16)[i])); out.Transfer != 0 {
+				a.commit(out.Transfer)
+			}
+		}
+		prepare := b.prepare(time.Minute, slotSize, "new")
+		lookup := b.lookup(proto.LookupHold|proto.LookupLoad, time.Minute, "x")
+		b.waits(prepare)
+		b.waits(lookup)
+		end(w, b)
+		b.answered(prepare, proto.StatusNotRegistered)
+		b.answered(lookup, proto.StatusNotRegistered)
+		w.dies(300)
+		w.settle()
+		w.baseline()
+		require.Equal(t, none, w.e.parkedFirst, name)
+	}
+}
+
+func TestCommitThatIsStaleServesWhoWaits(t *testing.T) {
+	w := diskWorld(t, 8, Config{InstanceCap: math.MaxInt64})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	a.store(slotSize, "dirty", "dirty too")
+	late := a.prepared(a.prepare(0, slotSize, names("x", 6)...))
+	a.post(proto.OpDelete, 0, proto.AppendDelete(nil, &proto.Delete{Keys: testKeys(names("x", 6)...)}), nil)
+	id := b.prepare(time.Minute, slotSize, "new")
+	b.waits(id)
+	require.Equal(t, proto.StatusStale, a.commit(late.Transfer))
+	out := b.prepared(id)
+	require.Equal(t, proto.StatusReserved, out.Results[0].Status)
+	b.abort(out.Transfer)
+	w.settle()
+	w.baseline()
+}
+
+func TestNextInLineIsServedWhenTheFirstGivesUp(t *testing.T) {
+	w := diskWorld(t, 8, Config{InstanceCap: math.MaxInt64})
+	a, b, c := w.worker(1, 100), w.worker(2, 200), w.worker(3, 300)
+	a.store(slotSize, names("dirty", 4)...)
+	one := a.prepared(a.prepare(0, slotSize, "one"))
+	rest := a.prepared(a.prepare(0, slotSize, names("rest", 3)...))
+	large := b.prepare(time.Second, 4*slotSize, "large")
+	small := c.prepare(time.Hour, slotSize, "small")
+	b.waits(large)
+	c.waits(small)
+	require.Equal(t, proto.StatusOK, a.abort(one.Transfer))
+	c.waits(small) // first come, first served
+	w.advance(2 * time.Second)
+	require.Equal(t, proto.StatusNoSpace, b.prepared(large).Results[0].Status)
+	out := c.prepared(small)
+	require.Equal(t, proto.StatusReserved, out.Results[0].Status)
+	a.abort(rest.Transfer)
+	c.abort(out.Transfer)
+	w.settle()
+	w.baseline()
+}
+
+func TestLargeRequestIsNotStarvedBySmallOnesThatWaitToo(t *testing.T) {
+	w := diskWorld(t, 8, Config{InstanceCap: math.MaxInt64})
+	a, b, c := w.worker(1, 100), w.worker(2, 200), w.worker(3, 300)
+	a.store(slotSize, names("dirty", 3)...)
+	one := a.prepared(a.prepare(0, slotSize, "one"))
+	rest := a.prepared(a.prepare(0, slotSize, names("rest", 4)...))
+	require.Equal(t, proto.StatusOK, a.abort(one.Transfer))
+	large := b.prepare(time.Hour, 4*slotSize, "large")
+	b.waits(large)
+	small := c.prepare(time.Hour, slotSize, "small")
+	c.waits(small) // it would get the free slot, and the next one would, and the next
+	w.settle()
+	out := b.prepared(large)
+	require.Equal(t, proto.StatusReserved, out.Results[0].Status)
+	require.Equal(t, proto.StatusNoSpace, c.prepared(small).Results[0].Status)
+	b.abort(out.Transfer)
+	a.abort(rest.Transfer)
+	w.settle()
+	w.baseline()
+}
+
+func TestRequestThatLinesUpIsNotTurnedAway(t *testing.T) {
+	w := newWorld(t, setup{slots: 8, grown: 4, cfg: Config{InstanceCap: math.MaxInt64}})
+	a, b, c := w.worker(1, 100), w.worker(2, 200), w.worker(3, 300)
+	rest := a.prepared(a.prepare(0, slotSize, names("rest", 4)...))
+	first := b.prepare(time.Hour, slotSize, "first")
+	b.waits(first)
+	w.e.Step(&Event{Kind: EventReady, Res: 8 * slotSize}) // in the same turn: there is memory, and it is not given yet
+	second := c.prepare(time.Hour, slotSize, "second")
+	for who, id := range map[*client]uint64{b: first, c: second} {
+		out := who.prepared(id)
+		require.Equal(t, proto.StatusReserved, out.Results[0].Status)
+		who.abort(out.Transfer)
+	}
+	a.abort(rest.Transfer)
+	w.baseline()
+}
+
+func TestNobodyWaitsForAPoolThatStoppedGrowing(t *testing.T) {
+	w := newWorld(t, setup{slots: 8, grown: 4, cfg: Config{InstanceCap: math.MaxInt64}})
+	a := w.worker(1, 100)
+	out := a.prepared(a.prepare(0, slotSize, names("k", 4)...))
+	first := a.prepare(time.Hour, slotSize, "first")
+	a.waits(first)
+	w.step(Event{Kind: EventReady, Res: 5 * slotSize})
+	got := a.prepared(first)
+	require.Equal(t, proto.StatusReserved, got.Results[0].Status)
+	second := a.prepare(time.Hour, slotSize, "second")
+	a.waits(second)
+	w.step(Event{Kind: EventPopulated})
+	require.Equal(t, proto.StatusNoSpace, a.prepared(second).Results[0].Status)
+	require.Equal(t, proto.StatusNoSpace, a.prepared(a.prepare(time.Hour, slotSize, "third")).Results[0].Status)
+	a.abort(out.Transfer)
+	a.abort(got.Transfer)
+	w.baseline()
+}
+
+func TestLayoutOfAWaitingRequestIsTheOneItCameWith(t *testing.T) {
+	w := diskWorld(t, 8, Config{InstanceCap: math.MaxInt64})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	a.store(slotSize, names("dirty", 6)...)
+	id := b.prepare(time.Hour, slotSize, names("k", 4)...)
+	b.waits(id)
+	require.Equal(t, proto.StatusOK, b.call(proto.OpRegister, 0, proto.AppendRegister(nil, &proto.Register{
+		Instance: 2, Want: proto.TransportShared, Namespace: "space", Layouts: []proto.Layout{{Name: "other", Size: 1}},
+	}), nil).h.Status)
+	w.settle()
+	out := b.prepared(id)
+	b.fill(out, names("k", 4)...)
+	require.Equal(t, proto.StatusOK, b.commit(out.Transfer))
+	require.Equal(t, 4, a.hits(names("k", 4)...))
+}
+
+func TestEvictionsForOneLargeObjectGoOnInTheNextTurns(t *testing.T) {
+	w := newWorld(t, setup{slots: 8192, cfg: Config{InstanceCap: math.MaxInt64, Entries: 1 << 14, Objects: 1 << 14}})
+	w.quiet = true
+	a := w.connect(100)
+	require.Equal(t, proto.StatusOK, a.call(proto.OpRegister, 0, proto.AppendRegister(nil, &proto.Register{
+		Instance: 1, Want: proto.TransportShared, Namespace: "space", Layouts: []proto.Layout{{Name: "l", Size: 1 << 30}},
+	}), nil).h.Status)
+	a.store(slotSize, names("a", 4096)...)
+	a.store(slotSize, names("b", 4096)...)
+	id := a.prepare(time.Minute, 8000*slotSize, "large")
+	for w.tickDue() {
+		w.flush()
+	}
+	out := a.prepared(id)
+	require.Equal(t, proto.StatusReserved, out.Results[0].Status)
+	require.Equal(t, proto.StatusOK, a.abort(out.Transfer))
+	require.NoError(t, w.e.CheckInvariants())
+	w.baseline()
+}
+
+func TestWriteBackMakesRoomForThoseWhoDoNotWait(t *testing.T) {
+	w := diskWorld(t, 16, Config{InstanceCap: math.MaxInt64, Write: WriteBack})
+	a := w.worker(1, 100)
+	out := a.prepared(a.prepare(0, slotSize, names("held", 13)...))
+	a.store(slotSize, names("dirty", 3)...)
+	w.settle()
+	require.Empty(t, w.log.Stats().Puts, "memory is not short yet")
+	require.Equal(t, proto.StatusNoSpace, a.prepared(a.prepare(0, slotSize, "new")).Results[0].Status)
+	w.settle()
+	a.store(slotSize, "new")
+	a.abort(out.Transfer)
+	require.Equal(t, 4, a.hits("dirty0", "dirty1", "dirty2", "new"))
+	w.settle()
+	w.baseline()
+}
+
+func TestObjectsOfNoLengthDoNotFillTheTableForGood(t *testing.T) {
+	for _, mode := range []WriteMode{WriteThrough, WriteBack} {
+		w := diskWorld(t, 16, Config{Objects: 8, Write: mode})
+		a := w.worker(1, 100)
+		a.store(0, names("k", 8)...)
+		id := a.prepare(time.Minute, 0, "new")
+		w.settle()
+		out := a.prepared(id)
+		require.Equal(t, proto.StatusReserved, out.Results[0].Status, mode)
+		require.Equal(t, proto.StatusOK, a.commit(out.Transfer))
+		require.Equal(t, 9, a.hits(append(names("k", 8), "new")...))
+	}
+}
+
+func TestDeletedObjectIsNoHitOfALookupThatStillWaits(t *testing.T) {
+	for _, all := range []bool{false, true} { // by DELETE and by CLEAR
+		w := diskWorld(t, 16, Config{})
+		a, b := w.worker(1, 100), w.worker(2, 200)
+		evicted(w, a, "disk")
+		a.store(slotSize, "memory")
+		id := a.lookup(proto.LookupHold|proto.LookupLoad|proto.LookupSlots, time.Minute, "memory", "disk")
+		a.waits(id)
+		if all {
+			b.post(proto.OpClear, 0, proto.AppendClear(nil, &proto.Clear{}), nil)
+		} else {
+			b.post(proto.OpDelete, 0, proto.AppendDelete(nil, &proto.Delete{Keys: testKeys("memory")}), nil)
+		}
+		require.Zero(t, b.hits("memory"))
+		w.settle()
+		require.Zero(t, a.found(id).Hits)
+		w.baseline()
+	}
+}
+
+func TestWaitingLookupIsNotTriedForEveryBitThatComesFree(t *testing.T) {
+	w := diskWorld(t, 256, Config{InstanceCap: math.MaxInt64, Transfers: 1024})
+	w.quiet = true
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	keys := names("k", 200)
+	a.store(slotSize, keys...)
+	w.settle()
+	a.store(slotSize, names("filler", 256)...) // in the place of the keys
+	w.settle()
+	require.Equal(t, proto.StatusOK, a.abort(a.prepared(a.prepare(0, slotSize, names("room", 256)...)).Transfer))
+	a.store(slotSize, names("dirty", 2)...)
+	var open []uint64
+	for _, k := range names("open", 254) {
+		open = append(open, a.prepared(a.prepare(0, slotSize, k)).Transfer)
+	}
+	id := b.lookup(proto.LookupHold|proto.LookupLoad|proto.LookupSlots, time.Hour, keys...)
+	b.waits(id)
+	tries := func() (n uint32) {
+		for i := range w.e.transfers {
+			n += w.e.transfers[i].generation
+		}
+		return n
+	}
+	before := tries()
+	for _, tr := range open {
+		require.Equal(t, proto.StatusOK, a.abort(tr))
+	}
+	require.Less(t, tries()-before, uint32(5*retryParts), "each try walks all keys")
+	w.settle()
+	out := b.found(id)
+	require.EqualValues(t, len(keys), out.Hits)
+	b.verify(out.Slots, keys...)
+	b.release(out.Lease)
+	require.NoError(t, w.e.CheckInvariants())
+	w.baseline()
+}
