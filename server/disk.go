@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +22,28 @@ type diskOp struct {
 	id         uint64 // of the log's I/O
 	generation uint32
 	busy       bool
+}
+
+// diskHealth is what was last said about the disk tier.
+type diskHealth struct {
+	sick  bool
+	since time.Duration // when it became so
+	errno unix.Errno    // of the last I/O that failed
+}
+
+// reportDisk says once when the disk tier is no longer written, and once when it is well
+// again: what happens in between is many I/Os that fail in the same way.
+func (r *reactor) reportDisk() {
+	h := &r.health
+	switch state := r.core.DiskState(); {
+	case state == seglog.StateDegraded && !h.sick:
+		h.sick, h.since = true, r.now
+		r.log.Warn("disk tier degraded: nothing is written to it, memory goes on serving, and deletes are not durable; it is tried again by itself",
+			"err", h.errno)
+	case state == seglog.StateOK && h.sick:
+		h.sick = false
+		r.log.Info("disk tier well again", "after", r.now-h.since)
+	}
 }
 
 // diskRoom is [engine.Host.DiskRoom].
@@ -94,6 +117,9 @@ func (r *reactor) diskDone(x uint32, res int64, sum uint64) {
 		panic(fmt.Sprintf("server: completion for disk I/O %d, which is not there", x))
 	}
 	op.busy = false
+	if res < 0 {
+		r.health.errno = unix.Errno(-res)
+	}
 	r.diskFree = append(r.diskFree, x)
 	r.post(engine.Event{Kind: engine.EventDisk, Disk: op.id, Res: res, Sum: sum})
 }

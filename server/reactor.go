@@ -10,6 +10,7 @@ import (
 
 	"github.com/slotcache/slotcache/l1"
 	"github.com/slotcache/slotcache/l2/segdir"
+	"github.com/slotcache/slotcache/l2/seglog"
 	"github.com/slotcache/slotcache/ring"
 	"github.com/slotcache/slotcache/server/engine"
 )
@@ -38,6 +39,7 @@ type core interface {
 	BeginStop(now time.Duration)
 	Stopped() bool
 	Metrics(dst *engine.Metrics)
+	DiskState() seglog.State
 }
 
 // reactor is the loop and what it owns. Everything in it belongs to the goroutine that
@@ -85,6 +87,7 @@ type reactor struct {
 	watches   watches
 	disk      []diskOp
 	diskFree  []uint32
+	health    diskHealth
 	helpers   helpers
 	results   []result
 	alarm     alarm
@@ -231,6 +234,7 @@ func (r *reactor) flush() {
 		}
 		r.stepDeferred()
 	}
+	r.reportDisk()
 	r.stopping()
 	r.reapLeaving()
 	r.helpers.hand()

@@ -24,7 +24,10 @@ const (
 	filesReserved = 40
 	// filesPerConn is what a connection needs: its socket and its peer's pidfd.
 	filesPerConn = 2
-	// connsMin is with how many connections the server starts at least.
+	// filesPerInstance is what an instance needs whose connection is closed while its process
+	// lives: the pidfd.
+	filesPerInstance = 1
+	// connsMin is with how many connections and instances the server starts at least.
 	connsMin = 4
 	// segmentTypical is the size of the disk tier's segments where their number matters.
 	segmentTypical = 256 << 20
@@ -59,10 +62,11 @@ func (c *closer) close(log *slog.Logger) {
 // Nothing of the pool or the arena may be unmapped before the ring is closed, which waits
 // for the I/O that is under way, and the helpers have ended: so these are opened later.
 func (s *Server) open() error {
-	conns, err := connLimit(&s.cfg)
+	conns, instances, err := fileLimits(&s.cfg)
 	if err != nil {
 		return err
 	}
+	s.cfg.Limits.Instances = instances
 	s.r = newReactor(&s.cfg, conns)
 	for _, step := range []func() error{s.openListeners, s.openPool, s.openDisk, s.openRing, s.openEngine, s.openHTTP} {
 		if err := step(); err != nil {
@@ -72,25 +76,34 @@ func (s *Server) open() error {
 	return nil
 }
 
-// connLimit is how many connections there may be, given the descriptors.
-func connLimit(cfg *Config) (int, error) {
+// fileLimits is how many connections and instances there may be, given the descriptors: who
+// is let in must not take those that the disk tier and new connections need.
+func fileLimits(cfg *Config) (conns, instances int, err error) {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return 0, fmt.Errorf("server: read the limit on open files: %w", err)
+		return 0, 0, fmt.Errorf("server: read the limit on open files: %w", err)
 	}
 	reserved := filesReserved
 	if cfg.L2Dir != "" {
 		reserved += segmentsMin + int(cfg.L2Size/segmentTypical)
 	}
-	room := (int(min(files.Cur, 1<<30)) - reserved) / filesPerConn
-	if room < connsMin {
-		return 0, fmt.Errorf("server: %d open files are allowed, and it needs %d: raise the limit (ulimit -n)", files.Cur, reserved+connsMin*filesPerConn)
+	const each = filesPerConn + filesPerInstance
+	room := int(min(files.Cur, 1<<30)) - reserved
+	if room < connsMin*each {
+		return 0, 0, fmt.Errorf("server: %d open files are allowed, and it needs %d: raise the limit (ulimit -n)", files.Cur, reserved+connsMin*each)
 	}
-	if room < cfg.Limits.Conns {
-		cfg.Logger.Warn("fewer connections than meant: raise the limit on open files (ulimit -n)", "connections", room, "meant", cfg.Limits.Conns, "files", files.Cur)
-		return room, nil
+	conns, instances = shareFiles(room, cfg.Limits.Conns, cfg.Limits.Instances)
+	if conns < cfg.Limits.Conns || instances < cfg.Limits.Instances {
+		cfg.Logger.Warn("fewer connections than meant: raise the limit on open files (ulimit -n)",
+			"connections", conns, "instances", instances, "meant", cfg.Limits.Conns, "files", files.Cur)
 	}
-	return cfg.Limits.Conns, nil
+	return conns, instances, nil
+}
+
+// shareFiles divides room descriptors among so many connections and instances at most.
+func shareFiles(room, conns, instances int) (int, int) {
+	instances = min(instances, max(room/(filesPerConn+filesPerInstance), (room-filesPerConn*conns)/filesPerInstance))
+	return min(conns, (room-filesPerInstance*instances)/filesPerConn), instances
 }
 
 // newReactor makes a loop without anything open.
@@ -153,7 +166,7 @@ func (s *Server) openPool() error {
 	}
 	pool, err := l1.Open(cfg)
 	if err != nil {
-		return fmt.Errorf("server: open a pool of %d bytes: %w: give it less, or free some memory", s.cfg.L1Size, err)
+		return fmt.Errorf("server: open a pool of %d bytes: %w%s", s.cfg.L1Size, err, poolHint(err))
 	}
 	s.closer.add("close the pool", pool.Close)
 	s.r.pool = pool
@@ -164,6 +177,20 @@ func (s *Server) openPool() error {
 	s.closer.add("close the pool's read-only descriptor", func() error { return unix.Close(only) })
 	s.r.poolFds = [2]int{engine.PoolReadWrite: pool.Fd(), engine.PoolReadOnly: only}
 	return nil
+}
+
+// poolHint says what to do about a pool that cannot be had.
+func poolHint(err error) string {
+	var full l1.ErrNoSpace
+	switch {
+	case errors.Is(err, l1.ErrInUse), errors.Is(err, l1.ErrRefused):
+		return ": give another name"
+	case errors.As(err, &full):
+		return ": give it less, or free some of that file system (a worker that lives may have a dead server's pool mapped)"
+	case errors.Is(err, unix.ENOMEM):
+		return ": give it less, or free some memory"
+	}
+	return ""
 }
 
 // shared names how the pool is shared.
@@ -220,12 +247,15 @@ func (s *Server) openRing() error {
 		Control: 2*len(s.r.conns) + 2*s.cfg.Limits.Instances + len(s.r.listeners) + 64,
 		Spin:    s.cfg.Spin,
 	})
+	if errors.Is(err, unix.ENOMEM) {
+		return fmt.Errorf("server: open an io_uring: %w: raise the limit on locked memory (ulimit -l) to 1 MiB at least, or free some memory", err)
+	}
 	if errors.Is(err, ring.ErrUnavailable) {
 		return fmt.Errorf("server: io_uring is missing: %w: "+
 			"set the sysctl kernel.io_uring_disabled to 0, in a container allow the io_uring system calls (seccomp), and use Linux 6.1 or later", err)
 	}
 	if err != nil {
-		return fmt.Errorf("server: open an io_uring: %w: raise the limit on locked memory (ulimit -l)", err)
+		return fmt.Errorf("server: open an io_uring: %w", err)
 	}
 	s.r.ring = u
 	s.closer.add("close the connections", s.r.closeConns)
