@@ -2,7 +2,9 @@ package server_test
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -19,6 +21,24 @@ import (
 	"github.com/slotcache/slotcache/proto"
 	"github.com/slotcache/slotcache/server"
 )
+
+// safeBuffer takes a server's log while a test reads it.
+type safeBuffer struct {
+	mutex sync.Mutex
+	text  bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.text.String()
+}
 
 func TestTenThousandConnectionsComeAndGo(t *testing.T) {
 	r := start(t, func(c *server.Config) { c.HTTP = "127.0.0.1:0" })
@@ -221,6 +241,47 @@ func shutdownUnderLoad(t *testing.T, calls int) {
 	t.Logf("stopped in %v", time.Since(began))
 	group.Wait()
 	require.NoFileExists(t, r.path)
+}
+
+// The replies it does not take would keep the pool's memory, and with it the stop, as long
+// as the peer likes.
+func TestAPeerThatNeverReadsDoesNotHoldUpAStop(t *testing.T) {
+	var text safeBuffer
+	r := start(t, func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(&text, nil)) })
+	p := greet(t, r)
+	p.register(1 << 20)
+	p.put(keyOf(1), valueOf(1, 1<<20))
+	for range 20 {
+		p.send(proto.OpPrepareRetrieve, retrieval(keyOf(1)), nil)
+	}
+	ended := greet(t, r) // it has sent its last byte already
+	ended.register(1 << 20)
+	for range 20 {
+		ended.send(proto.OpPrepareRetrieve, retrieval(keyOf(1)), nil)
+	}
+	require.NoError(t, ended.conn.(*net.UnixConn).CloseWrite())
+	r.Shutdown()
+	require.NoError(t, <-r.done)
+	r.done <- nil
+	require.Contains(t, text.String(), "msg=stopped\n", "it has ended in order, not for want of time")
+}
+
+// It costs the peer nothing to connect and send what is no frame.
+func TestBrokenFramesDoNotFloodTheLog(t *testing.T) {
+	var text safeBuffer
+	r := start(t, func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(&text, nil)) })
+	began := time.Now()
+	for range 300 {
+		p := dial(t, r.Addrs()[0])
+		_, err := p.conn.Write(make([]byte, proto.HeaderSize))
+		require.NoError(t, err)
+		p.closed()
+		require.NoError(t, p.conn.Close())
+	}
+	most := 1 + int(time.Since(began)/time.Second)
+	said := strings.Count(text.String(), "not a frame")
+	require.Positive(t, said)
+	require.LessOrEqual(t, said, most)
 }
 
 func TestShutdownBeforeRunAndTwice(t *testing.T) {

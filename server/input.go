@@ -123,7 +123,7 @@ func (r *reactor) pumpFrame(c *conn) {
 	f, ok, err := c.in.Next()
 	if err != nil {
 		r.stats.BadFrames++
-		r.log.Info("connection closed: not a frame", "conn", uint64(c.id), "err", err)
+		r.complain(&r.complaints.frame, "connection closed: not a frame", "conn", uint64(c.id), "err", err)
 		r.abandon(c)
 		return
 	}

@@ -43,7 +43,7 @@ type reactorStats struct {
 
 // complaints are the times from which on a line of each kind may be logged again.
 type complaints struct {
-	full, budget, fault, memory, pidfd, accept time.Duration
+	full, budget, fault, memory, pidfd, accept, frame time.Duration
 }
 
 // complaintPause is the time between two lines of a kind.

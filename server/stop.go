@@ -8,8 +8,11 @@ import (
 )
 
 const (
-	// stopTime is how long a graceful stop may take.
-	stopTime = 5 * time.Second
+	// stopTime is how long a graceful stop may take, so that the process has ended within
+	// five seconds.
+	stopTime = 4500 * time.Millisecond
+	// stopDrain is how long of that a peer may take to take its replies.
+	stopDrain = 2 * time.Second
 	// stopTick is how often the engine is asked whether it has stopped.
 	stopTick = 2 * time.Millisecond
 )
@@ -59,6 +62,10 @@ func (r *reactor) stopping() {
 		r.closeListeners()
 		r.core.BeginStop(r.now)
 		r.stepDeferred()
+		for _, index := range r.leaving { // all connections, for BeginStop has hung them up
+			c := &r.conns[index]
+			c.deadline = min(c.deadline, r.now+stopDrain)
+		}
 	}
 	if r.life != lifeStopping {
 		return
