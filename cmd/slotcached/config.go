@@ -94,14 +94,23 @@ func (c *command) listen(cfg *server.Config, _ *slog.Logger) error {
 	return nil
 }
 
-func (c *command) memory(cfg *server.Config, _ *slog.Logger) error {
+func (c *command) memory(cfg *server.Config, log *slog.Logger) error {
+	free, err := freeMemory("/")
 	if c.L1Size != 0 {
 		if c.L1Size < 1<<20 {
 			return flags.Usagef("--l1-size: %v is less than 1MiB", c.L1Size)
 		}
+		// Without this the kernel would end this process or another, when the pool's pages
+		// are reserved. What is free now may be less: workers have a dead server's pool
+		// mapped until they have found this one.
+		if total, ok := totalMemory("/"); ok && int64(c.L1Size) > total {
+			return fmt.Errorf("--l1-size: %v is more than the %v of memory there is; give less", c.L1Size, flags.Size(total))
+		}
+		if err == nil && int64(c.L1Size) > free {
+			log.Warn("the pool is larger than the free memory: if none gets free soon, give --l1-size less", "size", c.L1Size, "free", flags.Size(free))
+		}
 		return nil
 	}
-	free, err := freeMemory("/")
 	if err != nil {
 		return fmt.Errorf("%w; give --l1-size", err)
 	}

@@ -78,6 +78,35 @@ func TestFreeMemoryIsWhatTheKernelAndTheGroupsLeave(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+func TestTotalMemoryIsTheLeastLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  int64
+	}{
+		"no groups": {map[string]string{"proc/meminfo": meminfo}, 16384000 << 10},
+		"a limit above": {map[string]string{
+			"proc/meminfo":               meminfo,
+			"proc/self/cgroup":           "0::/a/b\n",
+			"sys/fs/cgroup/a/memory.max": "2147483648\n",
+		}, 2 << 30},
+		"version one's word for no limit": {map[string]string{
+			"proc/meminfo":     meminfo,
+			"proc/self/cgroup": "4:memory:/\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+		}, 16384000 << 10},
+		"only a limit": {map[string]string{
+			"proc/self/cgroup":         "0::/\n",
+			"sys/fs/cgroup/memory.max": "4096\n",
+		}, 4096},
+	} {
+		got, ok := totalMemory(system(t, c.files))
+		require.True(t, ok, name)
+		require.Equal(t, c.want, got, name)
+	}
+	_, ok := totalMemory(t.TempDir())
+	require.False(t, ok)
+}
+
 func TestFreeMemoryOfThisMachineIsPlausible(t *testing.T) {
 	got, err := freeMemory("/")
 	require.NoError(t, err)

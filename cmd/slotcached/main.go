@@ -7,6 +7,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -23,8 +24,12 @@ import (
 
 const name = "slotcached"
 
-// stopTime is how long the server may take to end after the second signal.
-const stopTime = 3 * time.Second
+// How long the server may take to end after the first signal and after the second. Only I/O
+// that the kernel does not give back, as that of a disk that hangs, takes it longer.
+const (
+	stopTime = 4900 * time.Millisecond
+	haltTime = time.Second
+)
 
 const description = `The key-value cache server of one machine for LLM inference workers.
 
@@ -78,15 +83,16 @@ func watch(s *server.Server, log *slog.Logger, signals <-chan os.Signal, ended <
 			stops++
 			if stops == 1 {
 				log.Info("stopping; a second signal stops at once", "signal", sig)
+				late = time.After(stopTime)
 			} else {
 				log.Warn("stopping at once", "signal", sig)
-				late = time.After(stopTime)
+				late = time.After(haltTime)
 			}
 			s.Shutdown()
 		case err := <-ended:
 			return err
 		case <-late:
-			return fmt.Errorf("the server has not ended %v after the second signal", stopTime)
+			return errors.New("the server has not ended in time after the signal: is the disk stuck? What was not on it is lost")
 		}
 	}
 }

@@ -14,23 +14,9 @@ import (
 // available, or less where a control group above the process leaves less. Root is "/"
 // outside tests.
 func freeMemory(root string) (int64, error) {
-	text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
+	free, err := memoryField(root, "MemAvailable:")
 	if err != nil {
 		return 0, fmt.Errorf("free memory: %w", err)
-	}
-	free := int64(-1)
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		if len(fields) >= 2 && fields[0] == "MemAvailable:" {
-			kib, err := strconv.ParseInt(fields[1], 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("free memory: %w", err)
-			}
-			free = kib << 10
-		}
-	}
-	if free < 0 {
-		return 0, fmt.Errorf("free memory: no MemAvailable in %s", filepath.Join(root, "proc/meminfo"))
 	}
 	for _, dir := range groups(root) {
 		if left, ok := groupFree(dir); ok {
@@ -38,6 +24,36 @@ func freeMemory(root string) (int64, error) {
 		}
 	}
 	return free, nil
+}
+
+// totalMemory is how many bytes this process could ever have, and whether that is known:
+// the machine's memory, or the least limit of the control groups above the process.
+func totalMemory(root string) (int64, bool) {
+	total, err := memoryField(root, "MemTotal:")
+	ok := err == nil
+	for _, dir := range groups(root) {
+		if limit, limited := groupNumber(dir, "memory.max", "memory.limit_in_bytes"); limited && (!ok || limit < total) {
+			total, ok = limit, true
+		}
+	}
+	return total, ok
+}
+
+// memoryField is a line of /proc/meminfo, in bytes.
+func memoryField(root, name string) (int64, error) {
+	path := filepath.Join(root, "proc/meminfo")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) >= 2 && fields[0] == name {
+			kib, err := strconv.ParseInt(fields[1], 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, fmt.Errorf("no %s in %s", strings.TrimSuffix(name, ":"), path)
 }
 
 // groups lists the directories of the control groups above this process, of both

@@ -85,6 +85,15 @@ func TestASecondSignalEndsIt(t *testing.T) {
 	require.Contains(t, []int{0, 1}, s.Wait().Code, "by itself, not by the signal")
 }
 
+// Reserving its pages would have the kernel end this server, or another process.
+func TestAPoolLargerThanTheMachineIsRefused(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	r := cmdtest.Run(t, nil, "slotcached", "--listen", cmdtest.Addr(dir), "--l1-size", "900TiB", "--l2-dir=", "--http=")
+	require.Equal(t, 1, r.Code, r.Stderr)
+	require.Contains(t, r.Stderr, "more than the")
+	require.Contains(t, r.Stderr, "give less")
+}
+
 func TestASecondServerOnTheSocketIsRefused(t *testing.T) {
 	dir := cmdtest.Dir(t)
 	first := cmdtest.Start(t, cmdtest.Small(dir)...)
