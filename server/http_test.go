@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -64,4 +65,32 @@ func TestHealthAndReadiness(t *testing.T) {
 		status, _ := fetch(t, r, path)
 		require.Equal(t, want, status, path)
 	}
+}
+
+// They would take the descriptors of the clients and of the disk tier.
+func TestHTTPConnectionsAreLimited(t *testing.T) {
+	r := start(t, func(c *server.Config) { c.HTTP = "127.0.0.1:0" })
+	before := openFiles(t)
+	var all []net.Conn
+	for range 200 {
+		c, err := net.Dial("tcp", r.HTTPAddr())
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		all = append(all, c)
+	}
+	_, err := all[199].Read(make([]byte, 1)) // it is closed, and so everything before was seen
+	require.Error(t, err)
+	require.LessOrEqual(t, openFiles(t)-before-len(all), 20)
+	for _, c := range all {
+		require.NoError(t, c.Close())
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	eventually(t, "there is room again", func() bool {
+		res, err := client.Get("http://" + r.HTTPAddr() + "/healthz")
+		if err != nil {
+			return false
+		}
+		_ = res.Body.Close()
+		return res.StatusCode == http.StatusOK
+	})
 }

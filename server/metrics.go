@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -136,17 +137,20 @@ func openWeb(addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: serve metrics on %s: %w: give another address, or none", addr, err)
 	}
-	return l, nil
+	return newFew(l, httpConns), nil
 }
 
 // newWeb makes the HTTP server of a loop.
-func newWeb(s *scrape, wake func()) *web {
+func newWeb(s *scrape, wake func(), log *slog.Logger) *web {
 	w := &web{scrape: s, wake: wake, set: metrics.NewSet()}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", w.metrics)
 	mux.HandleFunc("GET /healthz", w.health)
 	mux.HandleFunc("GET /readyz", w.ready)
-	w.server = http.Server{Handler: mux, ReadHeaderTimeout: httpTime, WriteTimeout: httpTime, IdleTimeout: time.Minute}
+	w.server = http.Server{
+		Handler: mux, ReadHeaderTimeout: httpTime, WriteTimeout: httpTime, IdleTimeout: time.Minute,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
 	w.set.RegisterMetricsWriter(w.write)
 	return w
 }

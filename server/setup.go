@@ -20,7 +20,7 @@ import (
 
 const (
 	// filesReserved is how many descriptors the server needs beside connections and
-	// segments.
+	// segments: about 20 and those of HTTP.
 	filesReserved = 40
 	// filesPerConn is what a connection needs: its socket and its peer's pidfd.
 	filesPerConn = 2
@@ -327,7 +327,7 @@ func (s *Server) openHTTP() error {
 		return err
 	}
 	s.http = l
-	s.web = newWeb(&s.r.scrape, s.r.ring.Wake)
+	s.web = newWeb(&s.r.scrape, s.r.ring.Wake, s.cfg.Logger)
 	s.closer.add("stop serving metrics", func() error {
 		s.web.stop()
 		_ = l.Close() // closed already if it was served
