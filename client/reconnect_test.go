@@ -65,6 +65,26 @@ func TestHandlesOfTheOldServerAreStaleAndTheirMemoryStays(t *testing.T) {
 	require.Zero(t, found.Hits)
 }
 
+// A server that was killed is started again at once, and may have room only for one pool.
+func TestAnIdleWorkerDoesNotKeepTheMemoryOfAServerThatIsGone(t *testing.T) {
+	s := newFake(t, fakeConfig{kind: proto.ShmFd})
+	w := open(t, s, Registration{})
+	ctx := testContext(t)
+	storeAll(t, w, 0, 1, 5000)
+	old := w.session.Load()
+	mapped := func() int { maps, _ := poolMaps(t); return len(maps) }
+	require.Equal(t, 2, mapped(), "the server's and the worker's")
+	s.restart()
+	select {
+	case <-old.left: // without a call
+	case <-ctx.Done():
+		t.Fatal("the worker keeps the mapping")
+	}
+	require.LessOrEqual(t, mapped(), 1)
+	storeAll(t, w, 1, 1, 5000)
+	require.Equal(t, 2, mapped())
+}
+
 // A server that lives on keeps what it has granted to a living process, until that says
 // that it is through.
 func TestWhatALostConnectionHadIsGivenBackByTheNext(t *testing.T) {

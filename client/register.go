@@ -83,7 +83,7 @@ func (c *Conn) Register(ctx context.Context, reg Registration) (*Worker, error) 
 	err = c.attempt(ctx, func(l *link) error {
 		s, err := w.attach(ctx, l)
 		if err == nil {
-			w.session.Store(s)
+			w.present(s)
 		}
 		return err
 	})

@@ -10,8 +10,8 @@ import (
 )
 
 // A session is one registration: a worker on one link, with the mapping it got. When the
-// link is lost the worker makes another session; the mapping of the old one stays until
-// nothing uses it any more. References are held by the worker (one), each call under way,
+// link is lost the session ends, and the worker's next call makes another; the mapping of
+// the old one stays until nothing uses it any more. References are held by the worker (one), each call under way,
 // each open handle and the populator.
 type session struct {
 	link        *link
@@ -23,7 +23,7 @@ type session struct {
 	layouts     []Layout
 	ready       atomic.Int64
 	refs        atomic.Int64
-	ended       atomic.Bool   // unregistered, closed or replaced
+	ended       atomic.Bool   // unregistered, closed, replaced or its link lost
 	farewell    atomic.Bool   // the last to leave unregisters and closes the link
 	left        chan struct{} // closed when the last has left
 }
@@ -110,6 +110,18 @@ func (s *session) gone() error {
 func (s *session) end() {
 	if s.ended.CompareAndSwap(false, true) {
 		s.leave()
+	}
+}
+
+// follow ends the session when its link is lost, rather than with the worker's next call,
+// which may be long in coming: if the server has been killed, its successor needs the
+// memory that is mapped here. It runs in a goroutine of its own, without a reference.
+func (s *session) follow() {
+	select {
+	case <-s.link.read:
+		s.end()
+	case <-s.left:
+	case <-s.worker.base.Done():
 	}
 }
 

@@ -23,6 +23,7 @@ type Worker struct {
 	base    context.Context // ends with Close or Unregister
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup // populators and sweeps
+	follows sync.WaitGroup // of links
 	past    []*link        // lost ones to the present start of the server; with lock
 
 	unregistered atomic.Bool // Unregister was answered
@@ -59,6 +60,7 @@ func (w *Worker) Close() error {
 		s.endWithBye()
 	}
 	w.tasks.Wait()
+	w.follows.Wait()
 	if s := w.session.Load(); s.link != w.conn.link.Load() || w.unregistered.Load() {
 		return w.conn.Close() // nothing of the worker hangs on the connection
 	}
@@ -91,6 +93,7 @@ func (w *Worker) Unregister(ctx context.Context) (draining int64, err error) {
 		return 0, fmt.Errorf("client: unregister: %w", ctx.Err())
 	}
 	w.tasks.Wait()
+	w.follows.Wait()
 	c := newCall(proto.OpUnregister)
 	if err := s.link.roundTrip(ctx, c); err != nil {
 		s.link.lost(err) // nobody knows whether it is still registered
@@ -151,9 +154,15 @@ func (w *Worker) enter(ctx context.Context) (*session, error) {
 	}
 }
 
+// present makes s the present session, which nobody has ended yet.
+func (w *Worker) present(s *session) {
+	w.session.Store(s)
+	w.follows.Go(s.follow)
+}
+
 // replace makes s the present session. The caller holds the lock.
 func (w *Worker) replace(old, s *session) {
-	w.session.Store(s)
+	w.present(s)
 	old.end()
 	if old.link.boot != s.link.boot {
 		w.past = nil // that server, with all it kept for this process, is gone
