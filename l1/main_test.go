@@ -20,6 +20,9 @@ const (
 	childDir  = "SLOTCACHE_L1_CHILD_DIR"
 	childSize = "SLOTCACHE_L1_CHILD_SIZE"
 	childName = "SLOTCACHE_L1_CHILD_NAME"
+	// childHold for a directory makes it wait for a line, the choice of huge
+	// pages, and open a pool without a name.
+	childHold = "hold"
 )
 
 func TestMain(m *testing.M) {
@@ -35,7 +38,20 @@ func child(dir string) {
 	if err != nil {
 		panic(err)
 	}
-	p, err := Open(Config{Size: size, Mode: ModeNamed, Name: os.Getenv(childName), Dir: dir, Group: -1})
+	cfg := Config{Size: size, Mode: ModeNamed, Name: os.Getenv(childName), Dir: dir, Group: -1}
+	in := bufio.NewReader(os.Stdin)
+	if dir == childHold {
+		fmt.Println("hold")
+		line, err := in.ReadString('\n')
+		if err != nil {
+			panic(err)
+		}
+		cfg = Config{Size: size}
+		if cfg.HugePages, err = ParseHugePages(strings.TrimSpace(line)); err != nil {
+			panic(err)
+		}
+	}
+	p, err := Open(cfg)
 	if err == nil {
 		err = p.Populate(0, size)
 	}
@@ -43,8 +59,15 @@ func child(dir string) {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("ready")
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	if dir == childHold {
+		if err := CopyIn(p.Bytes(0, p.Size()), make([]byte, p.Size())); err != nil {
+			panic(err)
+		}
+		fmt.Println("ready, pages", p.Pages())
+	} else {
+		fmt.Println("ready")
+	}
+	_, _ = io.Copy(io.Discard, in)
 	if err := p.Close(); err != nil {
 		panic(err)
 	}
@@ -53,6 +76,13 @@ func child(dir string) {
 // startServer starts another process with a pool and returns it and what it
 // said.
 func startServer(t *testing.T, dir, name string, size int64) (*exec.Cmd, string) {
+	t.Helper()
+	cmd, _, _, said := startChild(t, dir, name, size)
+	return cmd, said
+}
+
+// startChild is startServer and returns the ends of its pipes, too.
+func startChild(t *testing.T, dir, name string, size int64) (*exec.Cmd, io.Writer, *bufio.Reader, string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childDir+"="+dir, childName+"="+name, fmt.Sprintf("%s=%d", childSize, size))
@@ -67,9 +97,10 @@ func startServer(t *testing.T, dir, name string, size int64) (*exec.Cmd, string)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
+	lines := bufio.NewReader(out)
+	line, err := lines.ReadString('\n')
 	require.NoError(t, err)
-	return cmd, strings.TrimSpace(line)
+	return cmd, in, lines, strings.TrimSpace(line)
 }
 
 func kill(t *testing.T, cmd *exec.Cmd) {

@@ -23,11 +23,12 @@ const (
 )
 
 // makeNamed makes a named pool. The file has its size and its lock before it
-// has a name, so that no cleaner ever meets a living pool without a lock.
-func (p *Pool) makeNamed(cfg Config, size int64) error {
+// has a name, so that no cleaner ever meets a living pool without a lock. It
+// returns the size that the file has.
+func (p *Pool) makeNamed(cfg Config, size int64, huge bool) (int64, error) {
 	name, err := NormalizeName(cfg.Name)
 	if err != nil {
-		return err
+		return size, err
 	}
 	path := cfg.Dir
 	if path == "" {
@@ -35,14 +36,39 @@ func (p *Pool) makeNamed(cfg Config, size int64) error {
 	}
 	p.dir, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("l1: open %s: %w", path, err)
+		return size, fmt.Errorf("l1: open %s: %w", path, err)
 	}
 	if err := p.clean(path, name); err != nil {
-		return err
+		return size, err
+	}
+	if size, err = p.choosePages(cfg, size, huge); err != nil {
+		return size, err
 	}
 	if err := p.checkSpace(size); err != nil {
-		return err
+		return size, err
 	}
+	return size, p.linkNamed(cfg, size, path, name)
+}
+
+// choosePages finds out what pages the file will have, and its size.
+func (p *Pool) choosePages(cfg Config, size int64, huge bool) (int64, error) {
+	var why string
+	var err error
+	if p.pages, why, err = p.pagesOf(cfg.HugePages != HugeOff); err != nil {
+		return size, err
+	}
+	if why != "" && huge {
+		return size, &HugePagesError{Size: hugeSize, Why: why}
+	}
+	size = p.pages.roundUp(size)
+	if p.pages.kind != pagesHugetlb {
+		return size, nil
+	}
+	return size, checkGroups("/", size, p.pages.size)
+}
+
+// linkNamed makes the file and gives it its name.
+func (p *Pool) linkNamed(cfg Config, size int64, path, name string) (err error) {
 	p.fd, err = unix.Openat(p.dir, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return fmt.Errorf("l1: make a file in %s: %w", path, err)
@@ -73,8 +99,11 @@ func (p *Pool) prepareFile(cfg Config, size int64) error {
 	}
 	// A file system that cannot reserve pages cannot carry a pool: the first
 	// page shows it before anybody relies on it.
-	if err := retry(func() error { return p.reserve(0, table.Unit) }); err != nil {
-		return err
+	// Those of huge pages can, and a small one would be in the place of one.
+	if p.pages.kind == pagesPlain {
+		if err := retry(func() error { return p.reserve(0, table.Unit) }); err != nil {
+			return err
+		}
 	}
 	mode := cfg.FileMode.Perm()
 	if mode == 0 {

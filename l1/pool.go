@@ -3,7 +3,8 @@
 // safely; which byte belongs to whom is the business of l1/table.
 //
 // The memory is either a sealed memfd, whose descriptor is passed to workers,
-// or a named file in /dev/shm for workers that open it by name. Workers can
+// or a named file in /dev/shm for workers that open it by name. It may be of
+// huge pages, and may be placed on NUMA nodes. Workers can
 // write to it at any time, and can truncate a named one, so that a plain load
 // or store of pool bytes may fault: [Sum], [CopyIn] and [CopyOut] are the only
 // functions that touch them, and turn a fault into an error.
@@ -56,6 +57,11 @@ type Config struct {
 	FileMode os.FileMode
 	// Group is the group id of a named pool, -1 to leave it.
 	Group int
+	// HugePages says whether the pool is to have huge pages. One of pages that
+	// were set aside is rounded up to whole pages.
+	HugePages HugePages
+	// Placement on NUMA nodes.
+	Placement Placement
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -94,6 +100,9 @@ type Pool struct {
 	dev  uint64
 	ino  uint64
 
+	pages  pageChoice
+	placer placer
+
 	mapped sync.RWMutex // held for writing by Close, for reading by who needs the mapping to stay
 	closed bool
 }
@@ -101,27 +110,49 @@ type Pool struct {
 // Open makes a pool and maps it. Its pages are not reserved yet: touching one
 // that [Pool.Populate] did not reserve may fault. It returns [ErrNoSpace] when
 // the file system is too small, [ErrInUse] and [ErrRefused] for a name that is
-// taken.
+// taken, and a [*HugePagesError] when huge pages must be had and cannot.
 func Open(cfg Config) (*Pool, error) {
 	size := cfg.Size / table.Unit * table.Unit
 	if size <= 0 || size > table.MaxSize {
 		return nil, fmt.Errorf("l1: a pool of %d bytes: out of range", cfg.Size)
 	}
-	p := &Pool{log: cfg.Logger, mode: cfg.Mode, dir: -1, fd: -1}
-	if p.log == nil {
-		p.log = slog.New(slog.DiscardHandler)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	var err error
+	switch cfg.HugePages {
+	case HugeOff:
+		return openOnce(cfg, size, false)
+	case HugeTry:
+		return openTrying(cfg, size)
+	case HugeOn:
+		return openOnce(cfg, size, true)
+	}
+	panic("l1: unknown choice of huge pages")
+}
+
+// openOnce opens a pool, which has huge pages or fails if huge is true.
+func openOnce(cfg Config, size int64, huge bool) (*Pool, error) {
+	w, none, err := newPlacer("/", cfg.Placement)
+	if err != nil {
+		return nil, err
+	}
+	if none {
+		cfg.Logger.Info("the pool is not placed: the kernel knows no NUMA nodes", "placement", cfg.Placement)
+	}
+	p := &Pool{log: cfg.Logger, mode: cfg.Mode, dir: -1, fd: -1, pages: plainPages(), placer: w}
 	switch cfg.Mode {
 	case ModeMemfd:
-		err = p.makeMemfd(size)
+		size, err = p.makeMemfd(cfg, size, huge)
 	case ModeNamed:
-		err = p.makeNamed(cfg, size)
+		size, err = p.makeNamed(cfg, size, huge)
 	default:
 		panic("l1: unknown mode")
 	}
 	if err == nil {
 		err = p.mapMemory(size)
+	}
+	if err == nil && huge && p.pages.kind == pagesTransparent {
+		err = p.proveHuge()
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -135,20 +166,34 @@ func (p *Pool) mapMemory(size int64) error {
 		return fmt.Errorf("l1: stat: %w", err)
 	}
 	p.dev, p.ino = st.Dev, st.Ino
-	mem, err := unix.Mmap(p.fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
+	// Huge pages are set aside for the file here, and by the thread's policy.
+	err := p.placer.during(func() (err error) {
+		p.mem, err = unix.Mmap(p.fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		return err
+	})
+	switch {
+	case errors.Is(err, unix.ENOMEM) && p.pages.kind == pagesHugetlb:
+		return &HugePagesError{
+			Need: size / p.pages.size, Have: hugetlbFree("/", p.pages.size), Size: p.pages.size,
+			Why: "set more aside (sysctl vm.nr_hugepages), or give the pool less",
+		}
+	case err != nil:
 		return fmt.Errorf("l1: map %d bytes: %w", size, err)
 	}
-	p.mem = mem
+	if err := p.placer.place(p.mem); err != nil {
+		return err
+	}
+	p.advise()
 	// A crash should not write the whole pool to a core file. Without the advice
 	// only that is lost.
-	if err := unix.Madvise(mem, unix.MADV_DONTDUMP); err != nil {
+	if err := unix.Madvise(p.mem, unix.MADV_DONTDUMP); err != nil {
 		p.log.Debug("pool stays in core dumps", "error", err)
 	}
 	return nil
 }
 
-// Size returns the pool's size in bytes, a multiple of 4 KiB.
+// Size returns the pool's size in bytes, a multiple of 4 KiB and of the size of
+// huge pages that were set aside.
 func (p *Pool) Size() int64 { return int64(len(p.mem)) }
 
 // Bytes returns the n bytes at off of the server's mapping, as an address for

@@ -3,6 +3,7 @@ package l1
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"golang.org/x/sys/unix"
 
@@ -56,10 +57,20 @@ func (p *Pool) populateOnce(off, n int64) error {
 	if p.closed {
 		return ErrClosed
 	}
+	return p.placer.during(func() error { return p.populateHere(off, n) })
+}
+
+// populateHere is populateOnce under the pool's lock and on a thread with its
+// policy.
+func (p *Pool) populateHere(off, n int64) error {
+	b := p.mem[off : off+n]
+	if p.pages.atFault {
+		// What cannot be had this way the next call has or tells.
+		_ = unix.Madvise(b, unix.MADV_POPULATE_WRITE)
+	}
 	if err := p.reserve(off, n); err != nil {
 		return err
 	}
-	b := p.mem[off : off+n]
 	err := unix.Madvise(b, unix.MADV_POPULATE_WRITE)
 	if errors.Is(err, unix.EINVAL) { // before Linux 5.14
 		err = touch(b)
@@ -70,6 +81,19 @@ func (p *Pool) populateOnce(off, n int64) error {
 	return err
 }
 
+// Room returns how many bytes may be populated while the system has free bytes
+// of memory: those that the pool's node has, if there is only one, and any number
+// where the pages were set aside before.
+func (p *Pool) Room(free int64) int64 {
+	if p.pages.kind == pagesHugetlb {
+		return math.MaxInt64
+	}
+	if node, ok := p.placer.free("/"); ok {
+		return min(free, node)
+	}
+	return free
+}
+
 // reserve allocates pages to the file.
 func (p *Pool) reserve(off, n int64) error {
 	err := unix.Fallocate(p.fd, 0, off, n)
@@ -78,7 +102,10 @@ func (p *Pool) reserve(off, n int64) error {
 		return err
 	case errors.Is(err, unix.ENOSPC):
 		have := int64(-1)
-		if p.mode == ModeNamed {
+		if p.pages.kind == pagesHugetlb {
+			have, _ = groupsLeft("/", p.pages.size)
+			have = min(have, hugetlbFree("/", p.pages.size)*p.pages.size)
+		} else if p.mode == ModeNamed {
 			if free, err := freeSpace(p.fd); err == nil {
 				have = free
 			}
