@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/slotcache/slotcache/l1"
 	"github.com/slotcache/slotcache/server/engine"
 )
 
@@ -26,13 +27,22 @@ const (
 // has a default where it is zero.
 type Config struct {
 	Listen []string // addresses: unix:PATH or tcp:HOST:PORT
-	L1Size int64    // the pool, in bytes; cut to whole pages
+	L1Size int64    // the pool, in bytes; cut to whole pages, rounded up where huge ones are set aside
 
 	// ShmName says how the pool is shared. Nil: it has no name, and its descriptor is passed
 	// to clients on Unix sockets. Empty: it is not shared, and bytes travel through the
 	// socket. Else its name in /dev/shm.
 	ShmName *string
 	ShmMode os.FileMode // of a named pool; 0: 0600
+	ShmDir  string      // of a named pool, which clients must know; empty: /dev/shm
+
+	HugePages l1.HugePages // whether the pool is of huge pages
+	Placement l1.Placement // on which NUMA nodes it is
+
+	// FreeMemory tells how many bytes this process may still take. The pool's pages are
+	// reserved only while it leaves some, so that nobody is killed for them. Nil: they are
+	// reserved without asking.
+	FreeMemory func() (int64, error)
 
 	L2Dir  string // directory of the disk tier; empty: none
 	L2Size int64  // bytes it may take on disk

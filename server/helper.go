@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/slotcache/slotcache/l1"
 	"github.com/slotcache/slotcache/l2/seglog"
@@ -15,6 +16,13 @@ const (
 	helperCount = 2
 	// populateStep is how much of the pool is reserved at a time, in bytes.
 	populateStep = 64 << 20
+	// roomSpare is how much free memory reserving the pool leaves, in bytes.
+	roomSpare = 32 << 20
+	// roomPause is the time between two looks at whether there is free memory again, and
+	// roomTime how long it is waited for: workers that have a dead server's pool mapped give
+	// it back as soon as they have found this one.
+	roomPause = 100 * time.Millisecond
+	roomTime  = 30 * time.Second
 )
 
 // jobKind says what a helper has to do.
@@ -55,6 +63,8 @@ type helpers struct {
 	ring ring.Interface // only to wake the loop
 	dir  segmentFiles
 	log  *slog.Logger
+
+	patience time.Duration // with a want of free memory
 
 	queued []job // of this turn; the loop's
 
@@ -164,12 +174,26 @@ func (h *helpers) next() (job, bool) {
 	return j, true
 }
 
-// populate reserves the memory of the pool, step by step.
-func (h *helpers) populate(pool *l1.Pool) {
+// memory is what populate needs of a pool.
+type memory interface {
+	Size() int64
+	Room(free int64) int64
+	Populate(from, to int64) error
+}
+
+// populate reserves the memory of the pool, step by step. Free tells how much memory the
+// process may take; nil is not asked.
+func (h *helpers) populate(pool memory, free func() (int64, error)) {
 	h.group.Go(func() {
-		for from := int64(0); from < pool.Size() && !h.stopped(); from += populateStep {
+		for from := int64(0); from < pool.Size(); from += populateStep {
 			to := min(from+populateStep, pool.Size())
-			err := pool.Populate(from, to)
+			err := h.awaitRoom(pool, free, to-from)
+			if h.stopped() {
+				return
+			}
+			if err == nil {
+				err = pool.Populate(from, to)
+			}
 			h.mutex.Lock()
 			if err == nil {
 				h.ready = to
@@ -183,6 +207,31 @@ func (h *helpers) populate(pool *l1.Pool) {
 			}
 		}
 	})
+}
+
+// awaitRoom waits until n bytes of memory are free, and some to spare: without that the
+// kernel would end this process, or another one, for the pages. It gives up after a while.
+func (h *helpers) awaitRoom(pool memory, free func() (int64, error), n int64) error {
+	if free == nil {
+		return nil
+	}
+	for begin, told := time.Now(), false; ; time.Sleep(roomPause) {
+		have, err := free()
+		if err != nil {
+			h.log.Debug("the free memory is not known", "err", err)
+			return nil
+		}
+		have = pool.Room(have)
+		switch {
+		case have >= n+roomSpare || h.stopped():
+			return nil
+		case time.Since(begin) >= h.patience:
+			return l1.ErrNoSpace{Need: n + roomSpare, Have: have}
+		case !told:
+			told = true
+			h.log.Warn("reserving the pool waits for free memory", "need", n+roomSpare, "have", have, "most", h.patience)
+		}
+	}
 }
 
 // stopped says that stop was called.

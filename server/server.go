@@ -78,13 +78,13 @@ func (s *Server) run() error {
 		}
 	}
 	r.helpers.start()
-	r.helpers.populate(r.pool)
+	r.helpers.populate(r.pool, s.cfg.FreeMemory)
 	if s.http != nil {
 		s.web.start(s.http)
 	}
 	r.start = time.Now()
 	r.log.Info("listening; talk to it with: slotcache --addr "+s.addrs[0]+" stats",
-		"listen", s.addrs, "pool", s.cfg.L1Size, "shared", s.shared(), "disk", s.cfg.L2Dir, "connections", len(r.conns))
+		"listen", s.addrs, "pool", r.pool.Size(), "pages", r.pool.Pages(), "shared", s.shared(), "disk", s.cfg.L2Dir, "connections", len(r.conns))
 	err := r.run()
 	s.closer.close(r.log)
 	return err

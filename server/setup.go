@@ -160,9 +160,12 @@ func (s *Server) openListeners() error {
 }
 
 func (s *Server) openPool() error {
-	cfg := l1.Config{Size: s.cfg.L1Size, Mode: l1.ModeMemfd, Group: -1, Logger: s.cfg.Logger}
+	cfg := l1.Config{
+		Size: s.cfg.L1Size, Mode: l1.ModeMemfd, Group: -1, Logger: s.cfg.Logger,
+		HugePages: s.cfg.HugePages, Placement: s.cfg.Placement,
+	}
 	if s.cfg.ShmName != nil && *s.cfg.ShmName != "" {
-		cfg.Mode, cfg.Name, cfg.FileMode = l1.ModeNamed, *s.cfg.ShmName, s.cfg.ShmMode
+		cfg.Mode, cfg.Name, cfg.FileMode, cfg.Dir = l1.ModeNamed, *s.cfg.ShmName, s.cfg.ShmMode, s.cfg.ShmDir
 	}
 	pool, err := l1.Open(cfg)
 	if err != nil {
@@ -288,7 +291,7 @@ func (s *Server) openEngine() error {
 		return fmt.Errorf("server: %w", err)
 	}
 	s.r.core = core
-	s.r.helpers.ring, s.r.helpers.log = s.r.ring, s.cfg.Logger
+	s.r.helpers.ring, s.r.helpers.log, s.r.helpers.patience = s.r.ring, s.cfg.Logger, roomTime
 	if s.r.dir != nil {
 		s.r.helpers.dir = s.r.dir
 	}

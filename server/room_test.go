@@ -1,0 +1,109 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slotcache/slotcache/l1"
+	"github.com/slotcache/slotcache/ring"
+	"github.com/slotcache/slotcache/ring/ringtest"
+)
+
+// fakeMemory takes of free, as a pool does.
+type fakeMemory struct {
+	size int64
+	free *atomic.Int64
+	own  bool // it needs none
+}
+
+func (m *fakeMemory) Size() int64 { return m.size }
+
+func (m *fakeMemory) Room(free int64) int64 {
+	if m.own {
+		return m.size + roomSpare
+	}
+	return free
+}
+
+func (m *fakeMemory) Populate(from, to int64) error {
+	if m.own {
+		return nil
+	}
+	if m.free.Add(from-to) < 0 {
+		return errors.New("killed for want of memory")
+	}
+	return nil
+}
+
+// reserving starts helpers that populate a pool of so many bytes.
+func reserving(t *testing.T, size, free int64, own bool, patience time.Duration) (*helpers, *atomic.Int64, *bytes.Buffer) {
+	t.Helper()
+	var left atomic.Int64
+	left.Store(free)
+	var text bytes.Buffer
+	fake, err := ringtest.NewFake(ring.Config{Ops: 8, Control: 8})
+	require.NoError(t, err)
+	h := &helpers{ring: fake, log: slog.New(slog.NewTextHandler(&text, nil)), patience: patience}
+	h.start()
+	h.populate(&fakeMemory{size, &left, own}, func() (int64, error) { return left.Load(), nil })
+	return h, &left, &text
+}
+
+// outcome waits until the population has come to so many bytes, or failed.
+func outcome(t *testing.T, h *helpers, ready int64) error {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		_, got, failure := h.news(nil)
+		if failure != nil || got == ready {
+			return failure
+		}
+	}
+	return fmt.Errorf("%d bytes are not there", ready)
+}
+
+func TestReservingThePoolWaitsForFreeMemory(t *testing.T) {
+	const size = 4 * populateStep
+	h, left, text := reserving(t, size, 2*populateStep+roomSpare, false, time.Hour)
+	require.NoError(t, outcome(t, h, 2*populateStep))
+	left.Add(populateStep) // a worker lets a dead server's pool go
+	require.NoError(t, outcome(t, h, 3*populateStep))
+	left.Add(populateStep)
+	require.NoError(t, outcome(t, h, size))
+	require.EqualValues(t, roomSpare, left.Load(), "some is left")
+	h.stop()
+	require.Equal(t, 2, strings.Count(text.String(), "waits for free memory"), "once each time: %s", text)
+}
+
+func TestReservingThePoolEndsWhereMemoryDoes(t *testing.T) {
+	h, _, text := reserving(t, 4*populateStep, 3*populateStep, false, time.Millisecond)
+	err := outcome(t, h, 4*populateStep)
+	var full l1.ErrNoSpace
+	require.ErrorAs(t, err, &full)
+	require.Equal(t, l1.ErrNoSpace{Need: populateStep + roomSpare, Have: populateStep}, full)
+	_, ready, _ := h.news(nil)
+	require.EqualValues(t, 2*populateStep, ready, "what there is is used")
+	h.stop()
+	require.Contains(t, text.String(), "waits for free memory")
+}
+
+func TestReservingThePoolNeedsNoFreeMemoryForPagesSetAside(t *testing.T) {
+	h, _, _ := reserving(t, 2*populateStep, 0, true, time.Millisecond)
+	require.NoError(t, outcome(t, h, 2*populateStep))
+	h.stop()
+}
+
+func TestReservingThePoolEndsWithTheServer(t *testing.T) {
+	h, _, _ := reserving(t, populateStep, 0, false, time.Hour)
+	h.stop()
+	_, ready, failure := h.news(nil)
+	require.Zero(t, ready)
+	require.NoError(t, failure)
+}
