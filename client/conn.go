@@ -39,6 +39,7 @@ type Options struct {
 	Logger      *slog.Logger  // nil: [slog.Default]
 	DialTimeout time.Duration // of one attempt to connect; 0: 5 s
 	Reconnect   time.Duration // how long a call whose context has no deadline tries to connect again; 0: 30 s
+	ShmDir      string        // where the server has named segments, its --shm-dir; empty: /dev/shm
 }
 
 func (o Options) withDefaults() Options {
@@ -50,6 +51,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Reconnect <= 0 {
 		o.Reconnect = 30 * time.Second
+	}
+	if o.ShmDir == "" {
+		o.ShmDir = shmDir
 	}
 	return o
 }

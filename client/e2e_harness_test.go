@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slotcache/slotcache/client"
+	"github.com/slotcache/slotcache/l1"
 	"github.com/slotcache/slotcache/server"
 )
 
@@ -29,6 +30,13 @@ const childEnv = "SLOTCACHE_CLIENT_TEST_SERVER"
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
+	if addr := os.Getenv(workerEnv); addr != "" {
+		if err := work(addr); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if cfg := os.Getenv(childEnv); cfg != "" {
 		if err := serve(cfg); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -44,6 +52,10 @@ type childConfig struct {
 	Size    int64
 	ShmName *string
 	L2Dir   string
+
+	ShmDir    string
+	HugePages l1.HugePages
+	Placement l1.Placement
 }
 
 // serve runs a server until its standard input ends, which it does with the parent.
@@ -53,6 +65,7 @@ func serve(text string) error {
 		return err
 	}
 	cfg := server.Config{Listen: []string{"unix:" + c.Path, "tcp:127.0.0.1:0"}, L1Size: c.Size, ShmName: c.ShmName, L2Dir: c.L2Dir}
+	cfg.ShmDir, cfg.HugePages, cfg.Placement = c.ShmDir, c.HugePages, c.Placement
 	if c.L2Dir != "" {
 		cfg.L2Size = 64 << 20
 	}

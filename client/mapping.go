@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -11,8 +12,8 @@ import (
 	"github.com/slotcache/slotcache/proto"
 )
 
-// shmDir is where named segments are.
-const shmDir = "/dev/shm/"
+// shmDir is where named segments are unless the options say otherwise.
+const shmDir = "/dev/shm"
 
 // A mapping is the server's memory in this process. It is never copied to a forked child,
 // which could otherwise write there after its parent's slots were given to others.
@@ -22,8 +23,9 @@ type mapping struct {
 }
 
 // mapReply maps the memory that a reply to REGISTER names. fd is the descriptor passed
-// with it, or -1; mapReply closes it in every case, and no descriptor stays open.
-func mapReply(x *proto.RegisterReply, fd int, readOnly bool) (*mapping, error) {
+// with it, or -1; mapReply closes it in every case, and no descriptor stays open. Named
+// memory is in dir.
+func mapReply(x *proto.RegisterReply, dir string, fd int, readOnly bool) (*mapping, error) {
 	switch x.ShmKind {
 	case proto.ShmFd:
 		if fd < 0 {
@@ -34,7 +36,7 @@ func mapReply(x *proto.RegisterReply, fd int, readOnly bool) (*mapping, error) {
 			_ = unix.Close(fd) // not asked for
 		}
 		var err error
-		if fd, err = openSegment(x.ShmName, readOnly); err != nil {
+		if fd, err = openSegment(dir, x.ShmName, readOnly); err != nil {
 			return nil, err
 		}
 	case proto.ShmNone:
@@ -53,8 +55,8 @@ func mapReply(x *proto.RegisterReply, fd int, readOnly bool) (*mapping, error) {
 	return m, err
 }
 
-// openSegment opens a named segment. Links are not followed.
-func openSegment(name string, readOnly bool) (int, error) {
+// openSegment opens a named segment in dir. Links are not followed.
+func openSegment(dir, name string, readOnly bool) (int, error) {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
 		return -1, fmt.Errorf("client: %q is no name of a segment", name)
 	}
@@ -62,9 +64,10 @@ func openSegment(name string, readOnly bool) (int, error) {
 	if readOnly {
 		mode = unix.O_RDONLY
 	}
-	fd, err := unix.Open(shmDir+name, mode|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	path := filepath.Join(dir, name)
+	fd, err := unix.Open(path, mode|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return -1, fmt.Errorf("client: open %s: %w", shmDir+name, err)
+		return -1, fmt.Errorf("client: open %s: %w", path, err)
 	}
 	return fd, nil
 }

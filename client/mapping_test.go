@@ -87,15 +87,15 @@ func TestANameThatIsALinkIsNotFollowed(t *testing.T) {
 	real, link := "/dev/shm/"+s.pool.name, "/dev/shm/"+s.pool.name+"_link"
 	require.NoError(t, os.Symlink(real, link))
 	t.Cleanup(func() { _ = os.Remove(link) })
-	_, err := openSegment(s.pool.name+"_link", false)
+	_, err := openSegment(shmDir, s.pool.name+"_link", false)
 	require.ErrorIs(t, err, unix.ELOOP)
-	fd, err := openSegment(s.pool.name, true)
+	fd, err := openSegment(shmDir, s.pool.name, true)
 	require.NoError(t, err)
 	require.NoError(t, unix.Close(fd))
 	require.NoError(t, os.Mkdir("/dev/shm/"+s.pool.name+"_dir", 0o700))
 	t.Cleanup(func() { _ = os.Remove("/dev/shm/" + s.pool.name + "_dir") })
 	x := &proto.RegisterReply{ShmKind: proto.ShmNamed, ShmName: s.pool.name + "_dir", PoolSize: 4096}
-	_, err = mapReply(x, -1, true)
+	_, err = mapReply(x, shmDir, -1, true)
 	require.ErrorContains(t, err, "no file")
 }
 
@@ -105,7 +105,7 @@ func TestMemoryThatMayShrinkIsNotUsed(t *testing.T) {
 	require.NoError(t, unix.Ftruncate(fd, 4096))
 	var st unix.Stat_t
 	require.NoError(t, unix.Fstat(fd, &st))
-	_, err = mapReply(&proto.RegisterReply{ShmKind: proto.ShmFd, PoolSize: 4096, Dev: st.Dev, Inode: st.Ino}, fd, false)
+	_, err = mapReply(&proto.RegisterReply{ShmKind: proto.ShmFd, PoolSize: 4096, Dev: st.Dev, Inode: st.Ino}, shmDir, fd, false)
 	require.ErrorContains(t, err, "may shrink")
 	require.ErrorIs(t, unix.Fstat(fd, &st), unix.EBADF, "the descriptor is closed in every case")
 }

@@ -162,7 +162,7 @@ func (w *Worker) register(ctx context.Context, l *link, want proto.Transport) (*
 	sharers.add(w, 1)
 	if s.inline() {
 		closeFD(fd)
-	} else if s.pool, err = mapReply(&x, fd, req.ReadOnly); err != nil {
+	} else if s.pool, err = mapReply(&x, w.conn.opts.ShmDir, fd, req.ReadOnly); err != nil {
 		s.leave()
 		return nil, &mappingError{err: err}
 	}
