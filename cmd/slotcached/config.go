@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slotcache/slotcache/cmd/flags"
+	"github.com/slotcache/slotcache/l1"
 	"github.com/slotcache/slotcache/server"
 	"github.com/slotcache/slotcache/server/engine"
 )
@@ -33,6 +34,9 @@ type command struct {
 	L2Write  string        `name:"l2-write" help:"When objects go to disk: through (soon after commit), back (when memory runs short), off (never)." enum:"through,back,off" default:"through"`
 	ShmName  *string       `name:"shm-name" help:"Name of the pool in /dev/shm; an empty one for no shared memory. Default: a nameless pool whose descriptor is passed." placeholder:"NAME"`
 	ShmMode  string        `name:"shm-mode" help:"Mode of a named pool." default:"0600"`
+	ShmDir   string        `name:"shm-dir" help:"Directory of a named pool, a tmpfs or hugetlbfs, which clients must be told of." default:"/dev/shm"`
+	Huge     string        `name:"hugepages" help:"Huge pages for the pool: off, try (else others, and the log says why) or on (else it does not start). Without a name it takes pages of 2MiB that vm.nr_hugepages has set aside, with one those of --shm-dir." enum:"off,try,on" default:"off"`
+	NUMA     string        `name:"numa" help:"Where the pool lies on a machine of several NUMA nodes: interleave (over all) or bind:N (on node N). Default: as the kernel has it." placeholder:"WHERE"`
 	HTTP     *string       `name:"http" help:"Address of /metrics and /healthz; an empty one for none. Default: ${http}, or none where that is taken." placeholder:"HOST:PORT"`
 	Token    string        `help:"Word every client must present." env:"SLOTCACHE_TOKEN" placeholder:"WORD"`
 	Spin     time.Duration `help:"How long the loop looks for work before it sleeps." default:"0s"`
@@ -48,16 +52,25 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 		Listen:  c.Listen,
 		L1Size:  int64(c.L1Size),
 		ShmName: c.ShmName,
+		ShmDir:  c.ShmDir,
 		Token:   c.Token,
 		Spin:    c.Spin,
 		Logger:  log,
 		Version: flags.Version(),
+
+		FreeMemory: func() (int64, error) { return freeMemory("/") },
 	}
 	mode, err := strconv.ParseUint(c.ShmMode, 8, 32)
 	if err != nil || mode > 0o777 {
 		return cfg, flags.Usagef("--shm-mode: %q is not an octal mode, as in 0660", c.ShmMode)
 	}
 	cfg.ShmMode = os.FileMode(mode)
+	if cfg.HugePages, err = l1.ParseHugePages(c.Huge); err != nil {
+		return cfg, flags.Usagef("--hugepages: %w", err)
+	}
+	if cfg.Placement, err = l1.ParsePlacement(c.NUMA); err != nil {
+		return cfg, flags.Usagef("--numa: %w", err)
+	}
 	switch c.L2Write {
 	case "back":
 		cfg.Write = engine.WriteBack
@@ -99,6 +112,11 @@ func (c *command) memory(cfg *server.Config, log *slog.Logger) error {
 	if c.L1Size != 0 {
 		if c.L1Size < 1<<20 {
 			return flags.Usagef("--l1-size: %v is less than 1MiB", c.L1Size)
+		}
+		// Huge pages that were set aside are no part of what is free, nor of what a group's
+		// limit on memory is about.
+		if cfg.HugePages != l1.HugeOff && (c.ShmName == nil || *c.ShmName == "") {
+			return nil
 		}
 		// Without this the kernel would end this process or another, when the pool's pages
 		// are reserved. What is free now may be less: workers have a dead server's pool

@@ -30,6 +30,9 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--log-level", "loud"}, "log-level"},
 		{[]string{"--http", "nowhere"}, "HOST:PORT"},
 		{[]string{"--shm-mode", "999"}, "octal"},
+		{[]string{"--hugepages", "maybe"}, "off"},
+		{[]string{"--numa", "everywhere"}, "bind:N"},
+		{[]string{"--numa", "bind:-1"}, "bind:N"},
 		{[]string{"--l2-dir=", "--l2-size", "1GiB"}, "--l2-size"},
 	} {
 		r := cmdtest.Run(t, nil, "slotcached", c.args...)

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slotcache/slotcache/cmd/cmdtest"
+	"github.com/slotcache/slotcache/l1/l1test"
+)
+
+func TestHugePagesAreUsedRefusedOrDoneWithout(t *testing.T) {
+	for name, c := range map[string]struct {
+		have int
+		flag string
+		code int
+		says string
+	}{
+		"on, enough": {8, "on", 0, `pages="2 MiB"`},
+		"on, half":   {4, "on", 1, "need 8 pages of 2 MiB, have 4: set more aside (sysctl vm.nr_hugepages)"},
+		"on, none":   {0, "on", 1, "need 8 pages of 2 MiB, have 0"},
+		"try, half":  {4, "try", 0, "need 8 pages of 2 MiB, have 4"},
+		"off":        {8, "off", 0, `pages="4 KiB"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l1test.HugePages(t, c.have)
+			dir := cmdtest.Dir(t)
+			args := append(cmdtest.Small(dir), "--hugepages", c.flag)
+			if c.code != 0 {
+				r := cmdtest.Run(t, nil, "slotcached", args...)
+				require.Equal(t, c.code, r.Code, r.Stderr)
+				require.Contains(t, r.Stderr, c.says)
+				return
+			}
+			s := cmdtest.Start(t, args...)
+			r := cmdtest.Run(t, nil, "slotcache", "--addr", cmdtest.Addr(dir), "ping")
+			require.Zero(t, r.Code, r.Stderr)
+			s.Kill()
+			require.Contains(t, s.Wait().Stderr, c.says)
+		})
+	}
+}
+
+func TestAPoolOfHugePagesIsRefusedByTheirNumber(t *testing.T) {
+	l1test.HugePages(t, 4)
+	dir := cmdtest.Dir(t)
+	r := cmdtest.Run(t, nil, "slotcached", "--listen", cmdtest.Addr(dir), "--l1-size", "900GiB", "--l2-dir=", "--http=", "--hugepages=on")
+	require.Equal(t, 1, r.Code, r.Stderr)
+	require.Contains(t, r.Stderr, "need 460800 pages of 2 MiB, have 4")
+}
+
+func TestANodeThatIsNotThereIsRefused(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	r := cmdtest.Run(t, nil, "slotcached", append(cmdtest.Small(dir), "--numa", "bind:1023")...)
+	require.Equal(t, 1, r.Code, r.Stderr)
+	require.Contains(t, r.Stderr, "node 1023")
+	cmdtest.Start(t, append(cmdtest.Small(dir), "--numa", "interleave")...)
+}
