@@ -214,7 +214,7 @@ func (p *peer) put(key proto.Key, value []byte) {
 // putAll stores values inline, in one commit.
 func (p *peer) putAll(keys []proto.Key, values [][]byte) {
 	p.t.Helper()
-	in := proto.PrepareStore{Keys: keys}
+	in := proto.PrepareStore{Keys: keys, WaitMs: 20_000} // for spills, when memory is full of what the disk has not
 	var all []byte
 	for _, v := range values {
 		in.Sizes = append(in.Sizes, uint64(len(v)))
