@@ -24,11 +24,14 @@ type Config struct {
 
 // Sizes of [Config.Arena], in bytes.
 const (
-	// ArenaMin is the least that works: one group at a time.
-	ArenaMin = 8 * BlockSize
-	// ArenaSize lets about 64 groups be in flight.
-	ArenaSize = 72 * BlockSize
+	// ArenaMin is the least that works: one group at a time, and reinsertions block by block.
+	ArenaMin = 10 * BlockSize
+	// ArenaSize lets about 50 groups be in flight, and has 2 MiB for the values that are reinserted.
+	ArenaSize = arenaBlocks*BlockSize + 2<<20
 )
+
+// arenaBlocks is what the arena has at most for other things than reinsertions, in blocks.
+const arenaBlocks = 72
 
 // ErrConfig is what [Recover] returns for a Config that cannot work.
 var ErrConfig = errors.New("l2/seglog: config")

@@ -68,7 +68,7 @@ type ack struct {
 //   - by a delete or clear: its fence has a higher sequence than all puts of the key before it, and lies in a segment that is
 //     reclaimed after theirs, because the place of a fence is given after that of every put it overtakes (queued ones never
 //     get a place);
-//   - by eviction of its segment, all older ones being reclaimed already. Until this one is reclaimed too, Log.stale is not
+//   - by eviction of its segment, if it is not reinserted (reinsert.go), all older ones being reclaimed already. Until this one is reclaimed too, Log.stale is not
 //     zero, and deletes write tombstones without looking further;
 //   - not by a failed verification, nor by a header write whose result is unknown: these leave a ghost.
 //

@@ -53,7 +53,7 @@ const groupBytesMax = 8 << 20
 // Log.headerMem + i.
 type group struct {
 	items   [blockRecords]uint32 // puts or fences by index; 0: settled early
-	seq     uint64               // of its first put: the lowest
+	seq     uint64               // the lowest that one of its puts had when it came: of the first
 	segment uint32
 	block   uint32 // of the header
 	length  uint32 // blocks, header included
@@ -87,20 +87,39 @@ func (l *Log) openGroup(kind groupKind, blocks, records uint32) (uint32, bool) {
 func (l *Log) appendPut(i uint32) bool {
 	p := l.puts.at(i)
 	n := blocks(p.rec.size)
+	if !l.inGroup(n, p.rec.seq) {
+		return false
+	}
+	l.queue.remove(l.puts.links, i)
+	l.reserved++
+	l.placePut(i)
+	return true
+}
+
+// inGroup makes sure that a group is open in which a record with a value of n blocks has room; seq is for a new one. False: there
+// is none now.
+func (l *Log) inGroup(n uint32, seq uint64) bool {
 	if l.open != none && !l.fitsActive(n, 1) {
 		l.closeGroup()
 	}
-	if l.open == none {
-		g, ok := l.openGroup(groupPuts, n, 1)
-		if !ok {
-			return false
-		}
-		l.open = g
-		l.groups[g].seq = p.rec.seq
+	if l.open != none {
+		return true
 	}
+	g, ok := l.openGroup(groupPuts, n, 1)
+	if !ok {
+		return false
+	}
+	l.open = g
+	l.groups[g].seq = seq
+	return true
+}
+
+// placePut gives put i its place in the open group, which has room for it.
+func (l *Log) placePut(i uint32) {
+	p := l.puts.at(i)
+	n := blocks(p.rec.size)
 	g := &l.groups[l.open]
 	s := &l.segs[g.segment]
-	l.queue.remove(l.puts.links, i)
 	move(putMoves, "put", &p.state, putWriting)
 	p.group, p.slot = l.open, uint8(g.count)
 	p.rec.block = s.tail
@@ -113,15 +132,13 @@ func (l *Log) appendPut(i uint32) bool {
 	g.length += n
 	s.tail += n
 	s.planned++
-	l.reserved++
 	if !p.ready() {
 		g.waiting++
-		l.work.push(l.puts.links, i)
+		l.workOf(p).push(l.puts.links, i)
 	}
 	if g.count == blockRecords || int64(g.length)*BlockSize > groupBytesMax {
 		l.closeGroup()
 	}
-	return true
 }
 
 // closeGroup closes the open group, if there is one.
@@ -236,23 +253,22 @@ func (l *Log) putListed(i, segment uint32, ok bool) {
 	if ok {
 		s := &l.segs[segment]
 		s.log = append(s.log, p.rec)
+		s.values += blocks(p.rec.size)
 	}
-	l.reserved--
 	e := l.index.find(&p.rec.key)
-	stale := p.state == putOvertaken || l.covered(&p.rec) || e != 0 && l.index.entries[e].seq > p.rec.seq
+	stale := p.state == putOvertaken || l.covered(&p.rec) || e != 0 && l.index.entries[e].seq > p.rec.seq ||
+		e == 0 && p.copied // it went while it was being reinserted
 	res := ResultOK
 	switch {
 	case !ok:
 		// The header may be on the disk all the same. A ghost remembers that, so that a delete writes a tombstone.
 		p.rec.block = 0
 		res = ResultIO
-		l.stats.PutErrors++
 	case stale:
 		res = ResultSuperseded
-		l.stats.Superseded++
-	default:
-		l.stats.Puts++
-		l.stats.PutBytes += uint64(p.rec.size)
+	case p.copied && l.index.entries[e].ghost():
+		p.rec.block = 0 // it was found to be bad meanwhile, and is no better here
+		res = ResultIO
 	}
 	switch {
 	case stale:
@@ -261,7 +277,7 @@ func (l *Log) putListed(i, segment uint32, ok bool) {
 	default:
 		l.index.insert(&p.rec, segment)
 	}
-	l.outcome(p.tok, OutcomePut, res)
+	l.putEnded(p, res)
 	l.freePut(i)
 }
 

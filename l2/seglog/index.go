@@ -16,7 +16,14 @@ type entry struct {
 	segment    uint32
 	prev, next uint32 // in the list of its segment
 	used       uint32 // 1: in the index
+	heat       uint8  // reads since it was placed, up to heatMax
 }
+
+// heatMax is where the count of reads stops.
+const heatMax = 3
+
+// heats are blocks of values by heat.
+type heats [heatMax + 1]int64
 
 // ghost says that the entry is not visible.
 func (e *entry) ghost() bool { return e.block == 0 }
@@ -29,6 +36,9 @@ type index struct {
 	free       []uint32
 	keys       chain
 	heads      []uint32 // by segment: its list
+	counts     []uint32 // by segment: entries in its list
+	heats      []heats  // by segment: what its visible entries have
+	walk       uint32   // the next entry that the eviction under way looks at, kept right when that one goes; or 0
 	limit      int
 	ghosts     int
 	bytes      int64 // of the values of visible entries
@@ -39,6 +49,7 @@ func newIndex(cfg *Config, segments int) index {
 	return index{
 		seed: cfg.Seed, mask: cfg.HashMask, entries: make([]entry, cfg.MaxEntries+1), high: 1,
 		keys: newChain(cfg.MaxEntries), heads: make([]uint32, segments), limit: cfg.MaxEntries,
+		counts: make([]uint32, segments), heats: make([]heats, segments),
 	}
 }
 
@@ -103,22 +114,42 @@ func (x *index) replace(i uint32, r *record, segment uint32) {
 // place fills entry i from r and lists it under its segment.
 func (x *index) place(i uint32, r *record, segment uint32) {
 	e := &x.entries[i]
-	e.seq, e.sum, e.size, e.block, e.segment = r.seq, r.sum, uint32(r.size), r.block, segment
+	e.seq, e.sum, e.size, e.block, e.segment, e.heat = r.seq, r.sum, uint32(r.size), r.block, segment, 0
 	e.prev, e.next = 0, x.heads[segment]
 	if e.next != 0 {
 		x.entries[e.next].prev = i
 	}
 	x.heads[segment] = i
+	x.counts[segment]++
 	if e.ghost() {
 		x.ghosts++
 	} else {
-		x.bytes += int64(e.size)
+		x.count(e, 1)
+	}
+}
+
+// count adds the visible entry e to the sums, or takes it off them with n = -1.
+func (x *index) count(e *entry, n int64) {
+	x.bytes += n * int64(e.size)
+	x.heats[e.segment][e.heat] += n * int64(blocks(int64(e.size)))
+}
+
+// touch notes that the visible entry i is read.
+func (x *index) touch(i uint32) {
+	if e := &x.entries[i]; e.heat < heatMax {
+		x.count(e, -1)
+		e.heat++
+		x.count(e, 1)
 	}
 }
 
 // unplace undoes place.
 func (x *index) unplace(i uint32) {
 	e := &x.entries[i]
+	if x.walk == i {
+		x.walk = e.next
+	}
+	x.counts[e.segment]--
 	if e.prev != 0 {
 		x.entries[e.prev].next = e.next
 	} else {
@@ -130,7 +161,7 @@ func (x *index) unplace(i uint32) {
 	if e.ghost() {
 		x.ghosts--
 	} else {
-		x.bytes -= int64(e.size)
+		x.count(e, -1)
 	}
 }
 
@@ -140,7 +171,7 @@ func (x *index) bury(i uint32) {
 	if e.ghost() {
 		return
 	}
-	x.bytes -= int64(e.size)
+	x.count(e, -1)
 	x.ghosts++
 	e.block = 0
 }

@@ -6,6 +6,7 @@ import "fmt"
 func (l *Log) CheckInvariants() error {
 	for _, check := range []func() error{
 		l.checkIndex, l.checkSegments, l.checkPuts, l.checkGroups, l.checkFences, l.checkReads, l.checkOps,
+		l.checkCopies,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("l2/seglog: %w", err)
@@ -42,14 +43,25 @@ func (l *Log) checkIndex() error {
 		return fmt.Errorf("index: %d entries, %d ghosts, %d bytes counted; %d, %d, %d kept; %d reserved of %d",
 			used, ghosts, bytes, x.used(), x.ghosts, x.bytes, l.reserved, x.limit)
 	}
-	listed := 0
+	listed, counts, sums := 0, make([]uint32, len(x.heads)), make([]heats, len(x.heads))
 	for s, i := range x.heads {
 		for prev := uint32(0); i != 0; prev, i = i, x.entries[i].next {
-			if e := &x.entries[i]; e.used != 1 || int(e.segment) != s || e.prev != prev {
+			e := &x.entries[i]
+			if e.used != 1 || int(e.segment) != s || e.prev != prev {
 				return fmt.Errorf("index: entry %d is listed under segment %d wrongly", i, s)
 			}
+			if !e.ghost() {
+				sums[s][e.heat] += int64(blocks(int64(e.size)))
+			}
+			counts[s]++
 			listed++
 		}
+		if counts[s] != x.counts[s] || sums[s] != x.heats[s] {
+			return fmt.Errorf("index: segment %d: %d entries and blocks %v counted, %d and %v kept", s, counts[s], sums[s], x.counts[s], x.heats[s])
+		}
+	}
+	if w := x.walk; w != 0 && (x.entries[w].used != 1 || x.entries[w].segment != l.evicting) {
+		return fmt.Errorf("index: the eviction stands at entry %d, which is not in its segment", w)
 	}
 	if listed != used {
 		return fmt.Errorf("index: %d of %d entries are listed by segment", listed, used)
@@ -68,6 +80,11 @@ func (l *Log) checkSegments() error {
 	for i := 1; i < len(l.reads.items); i++ {
 		if r := &l.reads.items[i]; r.state != readFree {
 			readers[r.segment]++
+		}
+	}
+	for i := 1; i < len(l.puts.items); i++ {
+		if p := &l.puts.items[i]; p.copied && p.state != putFree {
+			readers[p.from]++
 		}
 	}
 	for i := range l.segs {
@@ -126,7 +143,7 @@ func (l *Log) checkSegment(i uint32) error {
 }
 
 func (l *Log) checkPuts() error {
-	var queued, writing, issuing, keyed int
+	var queued, writing, issuing, keyed, copies, copying int
 	for i := 1; i < len(l.puts.items); i++ {
 		p := &l.puts.items[i]
 		if p.state != putFree {
@@ -137,7 +154,11 @@ func (l *Log) checkPuts() error {
 		case putQueued, putDropped:
 			queued++
 		case putWriting, putDying, putListed, putOvertaken:
-			writing++
+			if p.copied {
+				copies++
+			} else {
+				writing++
+			}
 			g := &l.groups[p.group]
 			if g.state == groupFree || g.kind != groupPuts || g.items[p.slot] != uint32(i) {
 				return fmt.Errorf("put %d (%v) is not in its group", i, p.state)
@@ -146,10 +167,17 @@ func (l *Log) checkPuts() error {
 			if listed != (g.state == groupHeader) || p.state == putDying && p.flying == 0 {
 				return fmt.Errorf("put %d (%v, %d I/Os) in a group %v", i, p.state, p.flying, g.state)
 			}
-			if p.state == putWriting && p.issuing() {
+			switch {
+			case p.state != putWriting || !p.issuing():
+			case p.copied:
+				copying++
+			default:
 				issuing++
 			}
 		}
+	}
+	if copies != l.copies || copying != l.copyWork.n {
+		return fmt.Errorf("puts: %d reinsertions, %d issuing counted; %d, %d kept", copies, copying, l.copies, l.copyWork.n)
 	}
 	if queued != l.queue.n || issuing != l.work.n || writing != l.reserved || keyed != l.puts.used() {
 		return fmt.Errorf("puts: %d queued, %d issuing, %d writing, %d in all counted; %d, %d, %d, %d kept",
@@ -284,6 +312,31 @@ func (l *Log) checkOps() error {
 	}
 	if [BlockSize]byte(l.cfg.Arena) != [BlockSize]byte{} {
 		return fmt.Errorf("arena: the zero block is not zero")
+	}
+	return nil
+}
+
+func (l *Log) checkCopies() error {
+	free := 0
+	for i := range l.buffers {
+		b := &l.buffers[i]
+		if b.state == bufferFree {
+			free++
+		} else if p := &l.puts.items[b.put]; !p.copied || p.state != putWriting && p.state != putDying || p.flying == 0 {
+			return fmt.Errorf("buffer %d (%v) is not of a reinsertion under way", i, b.state)
+		}
+	}
+	if free != len(l.bufferFree) {
+		return fmt.Errorf("buffers: %d free counted, %d kept", free, len(l.bufferFree))
+	}
+	for i := 1; i < len(l.puts.items); i++ {
+		p := &l.puts.items[i]
+		if !p.copied || p.state == putFree || p.state == putOvertaken || p.state == putDying {
+			continue
+		}
+		if l.evicting != p.from || l.segs[p.from].state != segmentEvicting && l.segs[p.from].state != segmentDraining {
+			return fmt.Errorf("reinsertion %d is of segment %d, which is not being evicted", i, p.from)
+		}
 	}
 	return nil
 }

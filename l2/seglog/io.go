@@ -19,6 +19,8 @@ const (
 	usePutSum                   // owner: a put
 	useRead                     // owner: a read
 	useReadSum                  // owner: a read
+	useCopyRead                 // owner: a buffer
+	useCopyWrite                // owner: a buffer
 )
 
 // A task is an I/O that has no slot yet.
@@ -51,9 +53,14 @@ func (l *Log) NextIO() (*IO, bool) {
 		return l.startTask(t), true
 	}
 	// Loads go before stores, but where both wait neither takes more than three quarters.
+	copies := l.copyWork.n > 0 && len(l.bufferFree) > 0
 	reads, writes := l.readSums.n+l.readWork.n > 0, l.work.n > 0
-	if reads && l.share(&l.loads, l.nextReadLen(), writes) {
+	if reads && l.share(&l.loads, l.nextReadLen(), writes || copies) {
 		return l.startRead(), true
+	}
+	// Reinsertions are few, and bounded by their buffers: puts may soon wait for the segment that they leave.
+	if copies && l.share(&l.stores, l.nextCopyLen(), true) {
+		return l.startCopy(), true
 	}
 	if writes && l.share(&l.stores, l.nextWriteLen(), true) {
 		return l.startWrite(), true
@@ -150,6 +157,9 @@ func (l *Log) startTask(t task) *IO {
 			Addr: Addr{Segment: l.segs[g.segment].id, Off: int64(g.block) * BlockSize},
 		})
 	}
+	if t.use == useCopyWrite {
+		return l.startCopyWrite(t)
+	}
 	io := IO{Kind: IOWrite, Addr: Addr{Segment: l.segs[t.owner].id}}
 	switch t.use {
 	case useFirst:
@@ -167,7 +177,7 @@ func (l *Log) startTask(t task) *IO {
 		io.Mem.Len = l.cfg.SegmentSize
 	case useRemove:
 		io.Kind = IORemove
-	case useHeader, usePayload, usePutSum, useRead, useReadSum:
+	case useHeader, usePayload, usePutSum, useRead, useReadSum, useCopyRead, useCopyWrite:
 		panic("l2/seglog: not a segment's task")
 	}
 	return l.startOp(t, io)
@@ -267,5 +277,9 @@ func (l *Log) dispatch(t task, ok bool, sum uint64) {
 		l.readDone(t.owner, ok)
 	case useReadSum:
 		l.readSumDone(t.owner, sum, ok)
+	case useCopyRead:
+		l.copyRead(t.owner, ok)
+	case useCopyWrite:
+		l.copyWritten(t.owner, ok)
 	}
 }

@@ -9,7 +9,8 @@
 //
 // with a [Log.Tick] about once a second. All on one goroutine.
 //
-// The store is a log of segment files of one size, written one after the other and reclaimed whole, oldest first. Records are
+// The store is a log of segment files of one size, written one after the other and reclaimed whole, oldest first, but for what
+// was read most, which is written anew. Records are
 // written in groups: values first, then a header block that makes them exist. Every record has a sequence, and the highest
 // counts, wherever it lies. Every life of a segment has a generation and a random nonce, which its blocks are sealed with, so
 // that nothing of a former life, and no value, is ever taken for a record. docs/FORMAT.md has the bytes; group.go, segment.go,
@@ -114,6 +115,15 @@ type Log struct {
 	cursor          uint32 // of the sweeps' walk through the index
 	round           uint64
 
+	// Reinsertions.
+	copies     int  // puts that are reinsertions
+	copyWork   list // of them, those with pieces to read
+	buffers    []buffer
+	bufferFree []uint32
+	bufferSize int64 // bytes of a buffer
+	bufferBase int64 // where the first lies in the arena
+	keep       keep
+
 	// Reads.
 	reads    pool[read]
 	readWork list // with pieces to hand out
@@ -140,12 +150,16 @@ func newLog(cfg Config, n int) *Log {
 	for i := range l.ops {
 		l.opFree = append(l.opFree, uint32(i))
 	}
+	// The last part of the arena is for reinsertions.
 	arena := uint32(len(cfg.Arena) / BlockSize)
+	copies := max(arena/5, arena-min(arena, arenaBlocks))
+	arena -= copies
 	l.first, l.foot = 1, 2
 	l.footBlocks = min(max(arena/4, 1), 16)
 	l.headers = l.foot + l.footBlocks
 	clear(cfg.Arena[:BlockSize])
 	l.groups = make([]group, arena-l.headers)
+	l.makeBuffers(int64(arena)*BlockSize, copies)
 	for i := range l.groups {
 		l.groupFree = append(l.groupFree, uint32(i))
 	}
@@ -191,13 +205,13 @@ func (l *Log) step() {
 func (l *Log) stuck() bool {
 	return l.evicting != none && l.segs[l.evicting].state == segmentEvicting &&
 		(l.queue.n > 0 || l.fenceQueue.n > 0 && l.health == healthOK) &&
-		len(l.opFree) == len(l.ops) && l.control.n+l.work.n+l.readWork.n+l.readSums.n == 0
+		len(l.opFree) == len(l.ops) && l.control.n+l.work.n+l.copyWork.n+l.readWork.n+l.readSums.n == 0
 }
 
 // Pending says whether background work is left that no completion will trigger: the driver should call Flush again soon rather
 // than block. Nothing waits for it, so that ignoring it is not wrong.
 func (l *Log) Pending() bool {
-	return l.sweeping() || l.evicting != none && l.segs[l.evicting].state == segmentEvicting
+	return l.sweeping() || l.index.walk != 0 && !l.keep.blocked
 }
 
 // outcome queues an outcome.

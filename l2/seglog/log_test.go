@@ -231,6 +231,7 @@ func TestStatesMoveOnlyAsTheTablesSay(t *testing.T) {
 	walk(t, fenceMoves, fenceSyncing, map[[2]fenceState]bool{{fenceSyncing, fenceQueued}: true, {fenceWaiting, fenceFree}: false})
 	walk(t, segmentMoves, segmentDraining, map[[2]segmentState]bool{{segmentReady, segmentActive}: true, {segmentDraining, segmentReady}: false})
 	walk(t, readMoves, readChecking, map[[2]readState]bool{{readSumming, readChecking}: true, {readReading, readFree}: false})
+	walk(t, bufferMoves, bufferWriting, map[[2]bufferState]bool{{bufferReading, bufferWriting}: true, {bufferFree, bufferWriting}: false})
 	walk(t, phaseMoves, phaseClosed, map[[2]phaseState]bool{{phaseOpen, phaseClosing}: true, {phaseClosed, phaseOpen}: false})
 	walk(t, healthMoves, healthDegraded, map[[2]healthState]bool{{healthDegraded, healthOK}: true})
 }

@@ -12,7 +12,7 @@ import "github.com/zeebo/xxh3"
 //	 +------- dropped <--      -- dying                           |
 //	 +-- (each of the three right, when its last I/O has ended) --+
 //
-// The header of its group lists a put that is listed or overtaken, and never one that is dying.
+// A reinsertion (reinsert.go) is a put that begins as writing. The header of its group lists a put that is listed or overtaken, and never one that is dying.
 type putState uint8
 
 const (
@@ -26,7 +26,7 @@ const (
 )
 
 var putMoves = moves{
-	putFree:      to(putQueued),
+	putFree:      to(putQueued, putWriting),
 	putQueued:    to(putDropped, putWriting, putFree),
 	putDropped:   to(putFree),
 	putWriting:   to(putDying, putListed),
@@ -66,6 +66,9 @@ type put struct {
 	state  putState
 	sum    sumState
 	result Result // of one that is dying
+	// A reinsertion: nobody waits for it, and its value comes from block fromBlock of segment from by way of Log.buffers.
+	copied          bool
+	from, fromBlock uint32
 }
 
 // issuing says that I/Os are still to be handed out.
@@ -93,7 +96,7 @@ func (l *Log) Fits(size int64) bool {
 }
 
 func (l *Log) enqueue(k *Key, src Mem, size int64, sum uint64, known sumState, tok Token) bool {
-	if l.phase != phaseOpen || l.health != healthOK || !l.Fits(size) || l.puts.used() >= l.cfg.MaxQueue {
+	if l.phase != phaseOpen || l.health != healthOK || !l.Fits(size) || l.puts.used()-l.copies >= l.cfg.MaxQueue {
 		return false
 	}
 	checkMem("put", src, size)
@@ -137,6 +140,8 @@ func (l *Log) pump() {
 		case l.index.used()+l.reserved >= l.cfg.MaxEntries:
 			l.starved = true
 			return
+		case l.kept(blocks(p.rec.size)):
+			return
 		default:
 			if !l.appendPut(i) {
 				return
@@ -151,6 +156,9 @@ func (l *Log) pump() {
 // freePut ends put i, whose outcome was given.
 func (l *Log) freePut(i uint32) {
 	p := l.puts.at(i)
+	if p.copied {
+		l.endCopy(p)
+	}
 	move(putMoves, "put", &p.state, putFree)
 	l.putKeys.remove(p.hash, i)
 	key, hash := p.rec.key, p.hash
@@ -165,7 +173,7 @@ func (l *Log) freePut(i uint32) {
 func (l *Log) kill(i uint32, res Result) {
 	p := l.puts.at(i)
 	if p.issuing() {
-		l.work.remove(l.puts.links, i)
+		l.workOf(p).remove(l.puts.links, i)
 	}
 	if p.ready() {
 		l.groups[p.group].waiting++ // until it is settled, like one that was not
@@ -185,14 +193,37 @@ func (l *Log) settle(i uint32) {
 	g.items[p.slot] = 0
 	g.live--
 	g.waiting--
-	l.reserved--
-	l.outcome(p.tok, OutcomePut, p.result)
-	if p.result == ResultSuperseded {
+	l.putEnded(p, p.result)
+	l.freePut(i)
+}
+
+// putEnded gives the outcome of a put that had a place.
+func (l *Log) putEnded(p *put, res Result) {
+	switch {
+	case p.copied:
+		if res == ResultOK {
+			l.stats.Reinserted++
+			l.stats.ReinsertedBytes += uint64(p.rec.size)
+		}
+		return
+	case res == ResultOK:
+		l.stats.Puts++
+		l.stats.PutBytes += uint64(p.rec.size)
+	case res == ResultSuperseded:
 		l.stats.Superseded++
-	} else {
+	default:
 		l.stats.PutErrors++
 	}
-	l.freePut(i)
+	l.reserved--
+	l.outcome(p.tok, OutcomePut, res)
+}
+
+// workOf is the list of those that have I/Os to hand out as p has.
+func (l *Log) workOf(p *put) *list {
+	if p.copied {
+		return &l.copyWork
+	}
+	return &l.work
 }
 
 // payloadDone takes the result of writing a piece of put i's value.
@@ -215,15 +246,21 @@ func (l *Log) putSumDone(i uint32, sum uint64, ok bool) {
 	g := p.group
 	p.sum, p.rec.sum = sumDone, sum
 	if !ok && p.state == putWriting {
-		// The memory could not be read: this value's trouble, not the disk's.
-		if !p.issuing() && p.flying == 0 {
-			l.groups[g].waiting-- // as kill expects of one that is ready
-		}
-		l.kill(i, ResultIO)
-		l.advance(g)
+		l.drop(i) // the memory could not be read: this value's trouble, not the disk's
 		return
 	}
 	l.putAdvance(i, g)
+}
+
+// drop gives up put i, which is writing and one of whose I/Os has just failed, and nothing else of its group.
+func (l *Log) drop(i uint32) {
+	p := l.puts.at(i)
+	g := p.group
+	if p.ready() {
+		l.groups[g].waiting-- // as kill expects of one that is ready
+	}
+	l.kill(i, ResultIO)
+	l.advance(g)
 }
 
 // putAdvance looks at put i of group g after one of its I/Os has ended. Failing the group may have ended it.

@@ -84,6 +84,7 @@ func (l *Log) Read(k *Key, dst Mem, tok Token) bool {
 	}
 	e := &l.index.entries[ei]
 	checkMem("read", dst, int64(e.size))
+	l.index.touch(ei)
 	if e.size == 0 {
 		if e.sum != emptySum {
 			l.stats.BadRecords++

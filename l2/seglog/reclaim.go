@@ -96,31 +96,59 @@ func (l *Log) evictOldest() bool {
 	l.moveSegment(i, segmentEvicting)
 	l.setStale(i, true)
 	l.stats.EvictedSegments++
+	l.beginKeep(i)
 	return true
 }
 
 // evictSome takes a bounded step of the eviction under way.
 func (l *Log) evictSome() {
-	if l.evicting == none || l.segs[l.evicting].state != segmentEvicting {
+	if l.index.walk == 0 {
+		l.evicted()
 		return
 	}
-	for range evictStep {
-		e := l.index.heads[l.evicting]
-		if e == 0 {
-			break
+	l.keep.blocked = false
+	l.closeGroup() // reinsertions have groups of their own: no put should wait for them
+	for n := evictStep; n > 0 && l.index.walk != 0; n-- {
+		e := l.index.walk
+		if l.worthKeeping(e) {
+			switch l.reinsert(e) {
+			case reinsertPlaced:
+				l.index.walk = l.index.entries[e].next
+				continue
+			case reinsertBlocked:
+				l.keep.blocked = true
+				l.closeGroup()
+				return
+			case reinsertRefused:
+			}
 		}
-		if !l.index.entries[e].ghost() {
-			l.stats.EvictedRecords++
-		}
-		l.index.remove(e)
+		l.evict(e)
 	}
-	if l.index.heads[l.evicting] == 0 {
-		l.moveSegment(l.evicting, segmentDraining)
-		l.drained(l.evicting)
+	l.closeGroup()
+	l.evicted()
+}
+
+// evict takes entry e out of the index because of its segment.
+func (l *Log) evict(e uint32) {
+	if !l.index.entries[e].ghost() {
+		l.stats.EvictedRecords++
+	}
+	l.index.remove(e)
+}
+
+// evicted ends the eviction under way once all entries are out of the segment.
+func (l *Log) evicted() {
+	if l.index.walk != 0 {
+		return
+	}
+	l.keep.blocks = 0
+	if i := l.evicting; i != none && l.segs[i].state == segmentEvicting && l.index.heads[i] == 0 {
+		l.moveSegment(i, segmentDraining)
+		l.drained(i)
 	}
 }
 
-// drained frees segment i when it is out of the index and no read holds it.
+// drained frees segment i when it is out of the index and neither a read nor a reinsertion holds it.
 func (l *Log) drained(i uint32) {
 	if s := &l.segs[i]; s.state == segmentDraining && s.readers == 0 {
 		l.moveSegment(i, segmentFree)
@@ -135,7 +163,7 @@ func (l *Log) startLife(i uint32) {
 	l.setUnsynced(i, false)
 	s := &l.segs[i]
 	s.generation, s.nonce = l.generation, l.cfg.Nonce()
-	s.tail, s.planned, s.failures, s.footed = 1, 0, 0, 0
+	s.tail, s.planned, s.values, s.failures, s.footed = 1, 0, 0, 0, 0
 	s.pending, s.failed = 2, false
 	putSegmentHead(l.cfg.Arena[l.first*BlockSize:][:BlockSize], &segmentHead{
 		storeID: l.cfg.StoreID, nonce: s.nonce, generation: s.generation, size: l.cfg.SegmentSize, seq: l.seq, id: s.id,

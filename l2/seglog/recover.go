@@ -244,6 +244,7 @@ func (rec *recovery) load(i uint32) bool {
 	}
 	l.setUnsynced(i, len(s.log) > 0)
 	for k := range s.log {
+		s.values += blocks(s.log[k].size)
 		if s.log[k].kind == recordPut && !rec.enter(&s.log[k], i) {
 			for l.index.heads[i] != 0 {
 				l.index.remove(l.index.heads[i])
@@ -315,6 +316,9 @@ func (rec *recovery) finish() {
 	l.clearedAll = 0
 	l.seq += sequenceGap
 	l.generation += generationGap
+	for i := range l.segs {
+		l.segs[i].unknown = l.segs[i].stale
+	}
 	rec.report.Records = l.index.used()
 	l.sealSome()
 	l.reclaim()

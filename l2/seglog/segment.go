@@ -12,9 +12,9 @@ package seglog
 //	                         |                                   v
 //	      draining <-- evicting <-- sealed <-- settling <--   sealing
 //	      (readers)    (<= 256          ^      (fdatasync)       | groups ended
-//	                    entries         |          ^             v
-//	                    a step)         |       trailing <--  footing
-//	                                    |          |  failed     | failed
+//	                    entries a       |          ^             v
+//	                    step, and       |       trailing <--  footing
+//	                    reinsertions)   |          |  failed     | failed
 //	                                    +----------+-------------+
 //
 // What is evicted becomes free: its records verify on the disk until the next life's first block is synced, and that is what
@@ -78,15 +78,17 @@ type segment struct {
 	bytes    int64    // of the file
 	id       SegmentID
 	tail     uint32 // first block without an owner
+	values   uint32 // blocks of the values it has records of
 	planned  uint32 // records appended, those in flight included: the footer's room is kept for them
 	groups   uint32 // in flight
-	readers  uint32 // reads that hold it
+	readers  uint32 // reads and reinsertions that hold it
 	footed   uint32 // records of log in footer blocks handed out
 	pending  uint32 // preparing: writes to come back
 	failures uint32 // writes failed since the last that did not
 	state    segmentState
 	failed   bool // preparing: one of the writes failed
 	stale    bool // the disk may hold valid records that the index does not know
+	unknown  bool // recovery did not read all of it, and it is stale
 	unsynced bool // found at start: what it holds may not have been synced before the last process died
 }
 
@@ -108,6 +110,7 @@ func (l *Log) setStale(i uint32, stale bool) {
 		return
 	}
 	s.stale = stale
+	s.unknown = s.unknown && stale
 	if stale {
 		l.stale++
 	} else {

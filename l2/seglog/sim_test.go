@@ -16,7 +16,7 @@ import (
 
 var (
 	simSeed  = flag.Uint64("sim.seed", 0, "run only this seed of TestSimulation")
-	simSeeds = flag.Int("sim.seeds", 60, "how many seeds TestSimulation runs")
+	simSeeds = flag.Int("sim.seeds", 40, "how many seeds TestSimulation runs")
 	simTrace = flag.Bool("sim.trace", false, "log what happens")
 	simSteps = flag.Int("sim.steps", 2000, "steps a seed")
 )
@@ -67,8 +67,10 @@ type sim struct {
 	torn       bool   // the power was cut
 	keys       int
 	small      bool
+	steady     bool  // mostly puts and reads of favourites: segments are filled, evicted and reinserted from
 	recent     []Key // of the last requests
 	ended      map[string]int
+	reinserted uint64
 }
 
 func newSim(t *testing.T, seed uint64) *sim {
@@ -84,6 +86,10 @@ func newSim(t *testing.T, seed uint64) *sim {
 		MaxEntries: 100 + rng.IntN(200), MaxQueue: 4 + rng.IntN(60), MaxFences: 8 + rng.IntN(40),
 		MaxInFlight: 4 + rng.IntN(28), MaxInFlightBytes: int64(1+rng.IntN(20)) * 16384, IOSize: int64(1+rng.IntN(6)) * BlockSize,
 		Nonce: s.nonce, Seed: seed,
+	}
+	if rng.IntN(3) == 0 {
+		s.steady = true
+		s.faults /= 10
 	}
 	if rng.IntN(3) == 0 {
 		s.cfg.HashMask = 7
@@ -103,6 +109,9 @@ func (s *sim) nonce() (n [16]byte) {
 func (s *sim) start() Report {
 	for at := 0; at < len(s.cfg.Arena); at += BlockSize {
 		copy(s.cfg.Arena[at:], simGarbage[:BlockSize])
+	}
+	if s.l != nil {
+		s.reinserted += s.l.stats.Reinserted
 	}
 	l, report, err := Recover(s.cfg, s.disk)
 	require.NoError(s.t, err)
@@ -124,6 +133,13 @@ func (s *sim) key() Key {
 	return k
 }
 
+// favourite is a key that is read often and written seldom, so that evictions reinsert it.
+func (s *sim) favourite() Key {
+	k := Key{Namespace: uint64(s.rng.IntN(2))}
+	k.Hash[31] = byte(200 + s.rng.IntN(3))
+	return k
+}
+
 // tracef says what happens, if asked to.
 func (s *sim) tracef(format string, args ...any) {
 	if *simTrace {
@@ -133,14 +149,18 @@ func (s *sim) tracef(format string, args ...any) {
 
 // step does one random thing.
 func (s *sim) step() {
-	switch n := s.rng.IntN(100); {
+	n := s.rng.IntN(100)
+	if s.steady && n >= 34 && n < 96 {
+		n = []int{0, 30, 40, 50, 50, 60, 60, 60, 60, 60, n}[s.rng.IntN(11)]
+	}
+	switch {
 	case n < 22:
 		s.put()
-	case n < 30:
+	case n < 34:
 		s.read()
-	case n < 35:
+	case n < 38:
 		s.delete()
-	case n < 36 && s.rng.IntN(4) == 0:
+	case n < 39 && s.rng.IntN(4) == 0:
 		s.clear()
 	case n < 48:
 		s.l.Flush()
@@ -182,13 +202,16 @@ func (s *sim) put() {
 	if !ok {
 		return
 	}
-	k := s.key()
+	k, loved := s.key(), s.rng.IntN(12) == 0
 	sizes := [...]int64{1, 511, 4095, 4096, 4097, 9000, int64(s.rng.IntN(30000)), int64(s.rng.IntN(60000)), 0}
 	size := sizes[s.rng.IntN(len(sizes))]
-	if s.small {
+	if loved {
+		k = s.favourite()
+	}
+	if s.small || loved {
 		size = sizes[s.rng.IntN(4)] // many records a segment: the index is what runs out
 	}
-	if size == 0 && s.rng.IntN(3) != 0 {
+	if size == 0 && !loved && s.rng.IntN(3) != 0 {
 		size = 100
 	}
 	p := s.mem(slot)
@@ -218,6 +241,9 @@ func (s *sim) read() {
 		return
 	}
 	k := s.key()
+	if s.rng.IntN(3) != 0 {
+		k = s.favourite()
+	}
 	size, found := s.l.Find(&k)
 	s.tok++
 	s.asks[s.tok] = &simAsk{key: k, slot: slot, size: size, kind: OutcomeRead}
@@ -388,9 +414,16 @@ func (s *sim) carryOut(f *simIO, fault bool) (res int64, sum uint64) {
 }
 
 func (s *sim) run(steps int) {
+	if s.steady {
+		steps *= 4
+	}
 	for range steps {
 		s.step()
-		switch s.rng.IntN(1200) {
+		odds := 1200
+		if s.steady {
+			odds = 4000
+		}
+		switch s.rng.IntN(odds) {
 		case 0, 1:
 			s.crash(false)
 		case 2:
@@ -431,7 +464,11 @@ func TestSimulation(t *testing.T) {
 			for what, n := range s.ended {
 				ended[what] += n
 			}
+			ended["reinserted"] += int(s.reinserted)
 		})
 	}
 	t.Logf("outcomes: %v", ended)
+	if len(seeds) >= 40 {
+		require.Greater(t, ended["reinserted"], 200)
+	}
 }

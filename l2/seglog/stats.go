@@ -12,6 +12,8 @@ type Stats struct {
 	NotDurable              uint64 // deletes and clears answered so
 	EvictedSegments         uint64
 	EvictedRecords          uint64
+	Reinserted              uint64 // records that an eviction wrote anew instead of dropping them
+	ReinsertedBytes         uint64 // and the bytes of their values
 	WriteBytes              uint64 // all bytes written
 	IOErrors                uint64
 	Degradations            uint64 // times the state became degraded
@@ -30,4 +32,12 @@ func (l *Log) Stats() Stats {
 	s.Queued = uint64(l.queue.n)
 	s.FencesOwed = uint64(l.fenceQueue.n + l.fencesWriting)
 	return s
+}
+
+// WriteAmplification is the bytes written for each byte of a put that became visible; 0 before the first.
+func (s *Stats) WriteAmplification() float64 {
+	if s.PutBytes == 0 {
+		return 0
+	}
+	return float64(s.WriteBytes) / float64(s.PutBytes)
 }
