@@ -68,7 +68,7 @@ func (h *helpers) do(io seglog.IO) error {
 		return h.dir.Sync(io.Addr.Segment)
 	case seglog.IORemove:
 		return h.dir.Remove(io.Addr.Segment)
-	case seglog.IORead, seglog.IOWrite, seglog.IOSum:
+	case seglog.IORead, seglog.IOWrite, seglog.IOSum, seglog.IOCopy:
 	}
 	panic("l2: " + io.Kind.String() + " is not a helper's")
 }

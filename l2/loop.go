@@ -197,6 +197,8 @@ func (l *loop) begin(io *seglog.IO) {
 			return
 		}
 		l.helpers.sum(sumJob{io.ID, p})
+	case seglog.IOCopy:
+		l.finishIO(result{id: io.ID, res: int64(copy(l.bytes(io.Mem), l.bytes(io.From)))})
 	case seglog.IOCreate, seglog.IOSync, seglog.IORemove:
 		l.helpers.file(*io)
 	}

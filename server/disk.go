@@ -63,6 +63,8 @@ func (r *reactor) startDisk(io *seglog.IO) {
 		}
 		sum, err := l1.Sum(r.diskMemory(io.Mem))
 		r.later(engine.Event{Kind: engine.EventDisk, Disk: io.ID, Res: sumResult(io.Mem.Len, err), Sum: sum})
+	case seglog.IOCopy:
+		r.later(engine.Event{Kind: engine.EventDisk, Disk: io.ID, Res: sumResult(io.Mem.Len, r.copyDisk(io))})
 	case seglog.IOCreate:
 		r.helpers.queue(job{kind: jobCreate, op: r.takeDisk(io.ID), segment: io.Addr.Segment, size: io.Mem.Len})
 	case seglog.IORemove:
@@ -70,6 +72,15 @@ func (r *reactor) startDisk(io *seglog.IO) {
 	default:
 		panic(fmt.Sprintf("server: I/O of kind %v", io.Kind))
 	}
+}
+
+// copyDisk copies a small value between the pool and the log's memory: at most 32 KiB, some microseconds.
+func (r *reactor) copyDisk(io *seglog.IO) error {
+	to, from := r.diskMemory(io.Mem), r.diskMemory(io.From)
+	if io.Mem.Own {
+		return l1.CopyOut(to, from)
+	}
+	return l1.CopyIn(to, from)
 }
 
 // startFile gives the ring an I/O on a segment's file.
@@ -86,7 +97,7 @@ func (r *reactor) startFile(io *seglog.IO) {
 		r.ring.Read(tag, fd, io.Addr.Off, r.diskMemory(io.Mem))
 	case seglog.IOWrite:
 		r.ring.Write(tag, fd, io.Addr.Off, r.diskMemory(io.Mem))
-	case seglog.IOSync, seglog.IOSum, seglog.IOCreate, seglog.IORemove:
+	case seglog.IOSync, seglog.IOSum, seglog.IOCopy, seglog.IOCreate, seglog.IORemove:
 		r.ring.Sync(tag, fd)
 	}
 }
@@ -124,7 +135,7 @@ func (r *reactor) diskDone(x uint32, res int64, sum uint64) {
 	r.post(engine.Event{Kind: engine.EventDisk, Disk: op.id, Res: res, Sum: sum})
 }
 
-// sumResult is the result of a checksum of n bytes.
+// sumResult is the result of a checksum or copy of n bytes.
 func sumResult(n int64, err error) int64 {
 	if err != nil {
 		return -int64(unix.EFAULT)

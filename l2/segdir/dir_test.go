@@ -92,14 +92,23 @@ func TestDirectoryOfAnotherKindIsRefusedAndUntouched(t *testing.T) {
 }
 
 func TestDirectoryOfAnotherVersionIsRefusedAndUntouched(t *testing.T) {
+	for version, marker := range map[string]string{
+		"format 1": "slotcache-l2\nformat 1\nend\n",
+		"format 7": "slotcache-l2\nformat 7\nsomething new\nend\n",
+	} {
+		refused(t, version, []byte(marker))
+	}
+}
+
+func refused(t *testing.T, version string, marker []byte) {
+	t.Helper()
 	path := t.TempDir()
-	marker := []byte("slotcache-l2\nformat 7\nsomething new\nend\n")
 	require.NoError(t, os.WriteFile(filepath.Join(path, "FORMAT"), marker, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(path, "seg-00000000.slc"), []byte("new"), 0o600))
 	_, err := segdir.Open(path, segdir.Options{})
 	require.ErrorIs(t, err, segdir.ErrForeign)
-	require.ErrorContains(t, err, "format 7")
-	require.ErrorContains(t, err, "format 1")
+	require.ErrorContains(t, err, version)
+	require.ErrorContains(t, err, "reads format 2")
 	require.NoFileExists(t, filepath.Join(path, "lock"))
 	got, err := os.ReadFile(filepath.Join(path, "FORMAT"))
 	require.NoError(t, err)
@@ -198,7 +207,7 @@ func TestDamagedMarkerWithoutSegmentsIsWrittenAnew(t *testing.T) {
 	open(t, path)
 	text, err := os.ReadFile(filepath.Join(path, "FORMAT"))
 	require.NoError(t, err)
-	require.Equal(t, "slotcache-l2\nformat 1\nend\n", string(text))
+	require.Equal(t, "slotcache-l2\nformat 2\nend\n", string(text))
 }
 
 func TestHalfMadeFilesAreRemovedAtTheStart(t *testing.T) {

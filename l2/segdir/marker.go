@@ -17,7 +17,7 @@ const markerTemp = markerName + ".tmp"
 
 // Format is the version of the directory's layout that this package reads and
 // writes.
-const Format = 1
+const Format = 2
 
 // The marker is a few lines of text. Only one that has both its first and its
 // last line was written in full.

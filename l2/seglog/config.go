@@ -24,13 +24,13 @@ type Config struct {
 
 // Sizes of [Config.Arena], in bytes.
 const (
-	// ArenaMin is the least that works: one group at a time, and reinsertions block by block.
-	ArenaMin = 10 * BlockSize
-	// ArenaSize lets about 50 groups be in flight, and has 2 MiB for the values that are reinserted.
-	ArenaSize = arenaBlocks*BlockSize + 2<<20
+	// ArenaMin is the least that works: a few groups at a time, and one small value.
+	ArenaMin = 48 * BlockSize
+	// ArenaSize lets about 50 groups be in flight, and has 4 MiB for small values and for those that are reinserted.
+	ArenaSize = arenaBlocks*BlockSize + 4<<20
 )
 
-// arenaBlocks is what the arena has at most for other things than reinsertions, in blocks.
+// arenaBlocks is what the arena has at most for headers and the like, in blocks.
 const arenaBlocks = 72
 
 // ErrConfig is what [Recover] returns for a Config that cannot work.

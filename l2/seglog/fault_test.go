@@ -12,7 +12,7 @@ func away(io *IO) int64 {
 	switch io.Kind {
 	case IOWrite, IOCreate, IORemove:
 		return -28
-	case IORead, IOSum, IOSync:
+	case IORead, IOSum, IOCopy, IOSync:
 	}
 	return 0
 }
@@ -157,9 +157,15 @@ func TestDeletingTwiceWaitsForTheFirstTombstone(t *testing.T) {
 }
 
 func TestAClearWaitsForPutsItOvertook(t *testing.T) {
+	for _, size := range []int64{100, 100000} {
+		clearWaits(t, size)
+	}
+}
+
+func clearWaits(t *testing.T, size int64) {
 	r := newRig(t, 6, nil)
 	r.run()
-	put := r.put(1, 100)
+	put := r.put(1, size)
 	r.l.Flush()
 	var held []IO // the put's I/Os
 	for {
@@ -167,7 +173,7 @@ func TestAClearWaitsForPutsItOvertook(t *testing.T) {
 		if !ok {
 			break
 		}
-		if u := r.l.ops[uint32(io.ID)].task.use; u == usePayload || u == usePutSum {
+		if u := r.l.ops[uint32(io.ID)].task.use; u == usePayload || u == usePutSum || u == usePutCopy {
 			held = append(held, *io)
 			continue
 		}
@@ -217,7 +223,7 @@ func TestAFailedReadIsAMissFromThenOn(t *testing.T) {
 	for name, res := range map[string]int64{"error": -5, "short": 512, "nothing": -61} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 6, func(c *Config) { c.IOSize = BlockSize })
-			r.store(1, 30000)
+			r.store(1, 40000)
 			r.store(2, 30000)
 			n := 0
 			r.broken = func(io *IO) int64 {
@@ -241,22 +247,24 @@ func TestAFailedReadIsAMissFromThenOn(t *testing.T) {
 }
 
 func TestMemoryThatCannotBeReadIsNotTheRecordsFault(t *testing.T) {
-	r := newRig(t, 6, nil)
-	r.store(1, 100)
-	r.broken = func(io *IO) int64 {
-		if io.Kind == IOSum {
-			return -14
+	for _, size := range []int64{100, 100000} {
+		r := newRig(t, 6, nil)
+		r.store(1, size)
+		r.broken = func(io *IO) int64 {
+			if io.Kind == IOSum || io.Kind == IOCopy {
+				return -14
+			}
+			return 0
 		}
-		return 0
+		tok := r.put(2, size)
+		r.run()
+		require.Equal(t, ResultIO, r.ended[tok].Result)
+		require.Nil(t, r.load(1))
+		r.broken = nil
+		r.sees(1, size)
+		require.Equal(t, StateOK, r.l.State())
+		require.Zero(t, r.l.Stats().BadRecords)
 	}
-	tok := r.put(2, 100)
-	r.run()
-	require.Equal(t, ResultIO, r.ended[tok].Result)
-	require.Nil(t, r.load(1))
-	r.broken = nil
-	r.sees(1, 100)
-	require.Equal(t, StateOK, r.l.State())
-	require.Zero(t, r.l.Stats().BadRecords)
 }
 
 func TestAFileThatCannotBeCreatedLeavesASmallerStore(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 // The disk format. These constants are part of it and may not change without a new formatVersion; docs/FORMAT.md draws it byte
 // by byte.
 const (
-	formatVersion = 1
+	formatVersion = 2
 
 	segmentMagic = 0x31474f4c544f4c53 // "SLOTLOG1"
 	groupMagic   = 0x5052474c544f4c53 // "SLOTLGRP"
@@ -42,12 +42,12 @@ const (
 
 // A record is one entry of a group header or footer block.
 type record struct {
-	key   Key
-	seq   uint64
-	sum   uint64 // xxh3-64 of the value
-	size  int64  // of the value, in bytes
-	block uint32 // where the value begins, in blocks from the segment's start
-	kind  recordKind
+	key  Key
+	seq  uint64
+	sum  uint64 // xxh3-64 of the value
+	size int64  // of the value, in bytes
+	at   uint32 // where the value begins, in units from the segment's start
+	kind recordKind
 }
 
 // A segmentHead is what a segment's first block says.
@@ -177,7 +177,7 @@ func putRecord(p []byte, i int, r *record) {
 	b := p[headSize+i*recordSize:][:recordSize]
 	le := binary.LittleEndian
 	le.PutUint32(b[0:], uint32(r.kind)) // three bytes of zero behind it
-	le.PutUint32(b[4:], r.block)
+	le.PutUint32(b[4:], r.at)
 	le.PutUint64(b[8:], uint64(r.size))
 	le.PutUint64(b[16:], r.seq)
 	le.PutUint64(b[24:], r.sum)
@@ -192,7 +192,7 @@ func parseRecord(p []byte, i int, from, to uint32) (r record, err error) {
 	le := binary.LittleEndian
 	kind := le.Uint32(b[0:])
 	r.kind = recordKind(kind)
-	r.block = le.Uint32(b[4:])
+	r.at = le.Uint32(b[4:])
 	r.size = int64(le.Uint64(b[8:]))
 	r.seq = le.Uint64(b[16:])
 	r.sum = le.Uint64(b[24:])
@@ -203,7 +203,7 @@ func parseRecord(p []byte, i int, from, to uint32) (r record, err error) {
 		return r, errContent
 	}
 	if r.kind != recordPut {
-		if r.block != 0 || r.size != 0 {
+		if r.at != 0 || r.size != 0 {
 			return r, errContent
 		}
 		return r, nil
@@ -211,8 +211,8 @@ func parseRecord(p []byte, i int, from, to uint32) (r record, err error) {
 	if r.size < 0 || r.size > int64(to)*BlockSize {
 		return r, errContent
 	}
-	end := int64(r.block) + int64(blocks(r.size))
-	if r.block < from || end > int64(to) {
+	off := int64(r.at) * unit
+	if off < int64(from)*BlockSize || off+r.size > int64(to)*BlockSize || !packed(r.size) && off%BlockSize != 0 {
 		return r, errContent
 	}
 	return r, nil

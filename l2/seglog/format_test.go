@@ -48,7 +48,7 @@ func TestEveryBitOfAFirstBlockCounts(t *testing.T) {
 func TestEveryBitOfAGroupHeaderCounts(t *testing.T) {
 	of := life{nonce: [16]byte{1}, generation: 3}
 	clean := make([]byte, BlockSize)
-	r := record{key: key(1), seq: 9, sum: 10, size: 100, block: 6, kind: recordPut}
+	r := record{key: key(1), seq: 9, sum: 10, size: 100, at: 6*blockUnits + 3, kind: recordPut}
 	putRecord(clean, 0, &r)
 	sealBlock(clean, &blockHead{magic: groupMagic, count: 1, position: 5, length: 2}, &of)
 	h, err := parseBlock(append([]byte{}, clean...), groupMagic, &of, 5)
@@ -81,14 +81,15 @@ func TestABlockOfAnotherLifeKindOrPlaceIsNone(t *testing.T) {
 }
 
 func TestSenselessRecordsAreRefused(t *testing.T) {
-	good := record{key: key(1), seq: 9, size: 5000, block: 6, kind: recordPut}
+	good := record{key: key(1), seq: 9, size: 5000, at: 6 * blockUnits, kind: recordPut}
 	for name, change := range map[string]func(r *record){
 		"kind 0":              func(r *record) { r.kind = 0 },
 		"kind 5":              func(r *record) { r.kind = 5 },
-		"before its group":    func(r *record) { r.block = 5 },
-		"behind its group":    func(r *record) { r.block = 7 },
-		"far away":            func(r *record) { r.block = 1 << 31 },
+		"before its group":    func(r *record) { r.at = 6*blockUnits - 1 },
+		"behind its group":    func(r *record) { r.at = 6*blockUnits + 52 },
+		"far away":            func(r *record) { r.at = 1 << 31 },
 		"too long":            func(r *record) { r.size = 8193 },
+		"not at a block":      func(r *record) { r.at, r.size = 6*blockUnits+1, PackMax },
 		"huge":                func(r *record) { r.size = 1 << 62 },
 		"negative":            func(r *record) { r.size = -1 },
 		"sequence":            func(r *record) { r.seq = 1 << 63 },

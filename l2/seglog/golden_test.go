@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "write the store images in testdata/store anew")
 
-// goldenSize is a segment of the smallest size.
-const goldenSize = segmentSizeMin
+// goldenSize is a segment that three values just fit in, one of which is not packed.
+const goldenSize = 16 * BlockSize
 
 // goldenRig is a log whose every byte on disk is determined.
 func goldenRig(t *testing.T) *rig {
@@ -47,7 +47,7 @@ func goldenValue(n int, size int) []byte {
 func goldenStore(t *testing.T) *rig {
 	r := goldenRig(t)
 	r.run()
-	for n, size := range []int{40, 5000, 24} {
+	for n, size := range []int{40, 33000, 24} {
 		k := key(n)
 		copy(r.pool[n*rigSlot:][:size], goldenValue(n, size))
 		require.True(t, r.l.Put(&k, Mem{Off: int64(n) * rigSlot, Len: rigSlot}, int64(size), Token(n+1)))
@@ -77,7 +77,7 @@ func TestStoreImagesReadAsTheySay(t *testing.T) {
 				r.report.Records, r.report.Tombstones, r.report.Sealed, r.report.Scanned, len(r.report.Ignored))
 			require.Equal(t, expect["report"], got, "%v", r.report.Ignored)
 			hits := []string{}
-			for n, size := range []int{40, 5000, 24} {
+			for n, size := range []int{40, 33000, 24} {
 				if p := r.load(n); p != nil {
 					require.True(t, bytes.Equal(goldenValue(n, size), p))
 					hits = append(hits, strconv.Itoa(n))
@@ -130,7 +130,7 @@ func writeImages(t *testing.T, whole map[SegmentID][]byte) {
 	image("bad_footer", "A byte of the footer is another: the segment is scanned.",
 		"records 2, tombstones 2, sealed 1, scanned 2, ignored 0", "0 1", func(p []byte) { p[last-BlockSize+100]++ })
 	image("old_version", "Another version of the format: ignored and reused.",
-		"records 0, tombstones 2, sealed 1, scanned 1, ignored 1", "", func(p []byte) { p[8] = 0 })
+		"records 0, tombstones 2, sealed 1, scanned 1, ignored 1", "", func(p []byte) { p[8] = 1 })
 }
 
 // parseImage reads the text form: "name: value" lines, "segment N", "OFFSET  HEX  # comment" in hex; what is not named is zero.
@@ -192,7 +192,7 @@ var (
 	recordFields = []field{
 		{1, "kind"},
 		{3, "reserved"},
-		{4, "first block of the value"},
+		{4, "where the value begins, in 64 bytes"},
 		{8, "size of the value"},
 		{8, "sequence"},
 		{8, "checksum of the value"},

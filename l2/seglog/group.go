@@ -86,8 +86,7 @@ func (l *Log) openGroup(kind groupKind, blocks, records uint32) (uint32, bool) {
 // appendPut gives put i, the queue's head, its place. False: there is none now.
 func (l *Log) appendPut(i uint32) bool {
 	p := l.puts.at(i)
-	n := blocks(p.rec.size)
-	if !l.inGroup(n, p.rec.seq) {
+	if !l.inGroup(p.rec.size, p.rec.seq) {
 		return false
 	}
 	l.queue.remove(l.puts.links, i)
@@ -96,16 +95,22 @@ func (l *Log) appendPut(i uint32) bool {
 	return true
 }
 
-// inGroup makes sure that a group is open in which a record with a value of n blocks has room; seq is for a new one. False: there
-// is none now.
-func (l *Log) inGroup(n uint32, seq uint64) bool {
-	if l.open != none && !l.fitsActive(n, 1) {
+// inGroup makes sure that a group is open in which a value of this size has room; seq is for a new one. False: there is none now.
+func (l *Log) inGroup(size int64, seq uint64) bool {
+	if l.open != none {
+		n, fresh := blocks(size), false
+		if packed(size) {
+			n, fresh = l.packGrowth(size)
+		}
+		if l.fitsActive(n, 1) {
+			return !fresh || len(l.packFree) > 0
+		}
 		l.closeGroup()
 	}
-	if l.open != none {
-		return true
+	if packed(size) && len(l.packFree) == 0 {
+		return false
 	}
-	g, ok := l.openGroup(groupPuts, n, 1)
+	g, ok := l.openGroup(groupPuts, blocks(size), 1)
 	if !ok {
 		return false
 	}
@@ -117,14 +122,20 @@ func (l *Log) inGroup(n uint32, seq uint64) bool {
 // placePut gives put i its place in the open group, which has room for it.
 func (l *Log) placePut(i uint32) {
 	p := l.puts.at(i)
-	n := blocks(p.rec.size)
 	g := &l.groups[l.open]
 	s := &l.segs[g.segment]
 	move(putMoves, "put", &p.state, putWriting)
 	p.group, p.slot = l.open, uint8(g.count)
-	p.rec.block = s.tail
-	if n == 0 {
-		p.rec.block = g.block // of no meaning but that it is not 0
+	n := uint32(0)
+	switch {
+	case p.rec.size == 0:
+		p.rec.at = g.block * blockUnits // of no meaning but that it is not 0
+	case packed(p.rec.size):
+		n = l.placePacked(i, s.tail)
+	default:
+		l.sealPack()
+		n = blocks(p.rec.size)
+		p.rec.at = s.tail * blockUnits
 	}
 	g.items[g.count] = i
 	g.count++
@@ -146,6 +157,7 @@ func (l *Log) closeGroup() {
 	if l.open == none {
 		return
 	}
+	l.sealPack()
 	i := l.open
 	l.open = none
 	move(groupMoves, "group", &l.groups[i].state, groupClosed)
@@ -208,6 +220,7 @@ func (l *Log) failGroup(i uint32) {
 		return
 	}
 	if l.open == i {
+		l.sealPack()
 		l.open = none
 	}
 	move(groupMoves, "group", &g.state, groupFailing)
@@ -253,7 +266,7 @@ func (l *Log) putListed(i, segment uint32, ok bool) {
 	if ok {
 		s := &l.segs[segment]
 		s.log = append(s.log, p.rec)
-		s.values += blocks(p.rec.size)
+		s.values += units(p.rec.size)
 	}
 	e := l.index.find(&p.rec.key)
 	stale := p.state == putOvertaken || l.covered(&p.rec) || e != 0 && l.index.entries[e].seq > p.rec.seq ||
@@ -262,12 +275,12 @@ func (l *Log) putListed(i, segment uint32, ok bool) {
 	switch {
 	case !ok:
 		// The header may be on the disk all the same. A ghost remembers that, so that a delete writes a tombstone.
-		p.rec.block = 0
+		p.rec.at = 0
 		res = ResultIO
 	case stale:
 		res = ResultSuperseded
 	case p.copied && l.index.entries[e].ghost():
-		p.rec.block = 0 // it was found to be bad meanwhile, and is no better here
+		p.rec.at = 0 // it was found to be bad meanwhile, and is no better here
 		res = ResultIO
 	}
 	switch {

@@ -12,7 +12,7 @@ type entry struct {
 	seq        uint64
 	sum        uint64
 	size       uint32
-	block      uint32 // where the value begins; 0: a ghost (block 0 of a segment is never a value's)
+	at         uint32 // where the value begins, in units; 0: a ghost (block 0 of a segment is never a value's)
 	segment    uint32
 	prev, next uint32 // in the list of its segment
 	used       uint32 // 1: in the index
@@ -22,11 +22,11 @@ type entry struct {
 // heatMax is where the count of reads stops.
 const heatMax = 3
 
-// heats are blocks of values by heat.
+// heats are units of values by heat.
 type heats [heatMax + 1]int64
 
 // ghost says that the entry is not visible.
-func (e *entry) ghost() bool { return e.block == 0 }
+func (e *entry) ghost() bool { return e.at == 0 }
 
 // An index finds entries by key, and lists them by segment. It holds no pointers.
 type index struct {
@@ -114,7 +114,7 @@ func (x *index) replace(i uint32, r *record, segment uint32) {
 // place fills entry i from r and lists it under its segment.
 func (x *index) place(i uint32, r *record, segment uint32) {
 	e := &x.entries[i]
-	e.seq, e.sum, e.size, e.block, e.segment, e.heat = r.seq, r.sum, uint32(r.size), r.block, segment, 0
+	e.seq, e.sum, e.size, e.at, e.segment, e.heat = r.seq, r.sum, uint32(r.size), r.at, segment, 0
 	e.prev, e.next = 0, x.heads[segment]
 	if e.next != 0 {
 		x.entries[e.next].prev = i
@@ -131,7 +131,7 @@ func (x *index) place(i uint32, r *record, segment uint32) {
 // count adds the visible entry e to the sums, or takes it off them with n = -1.
 func (x *index) count(e *entry, n int64) {
 	x.bytes += n * int64(e.size)
-	x.heats[e.segment][e.heat] += n * int64(blocks(int64(e.size)))
+	x.heats[e.segment][e.heat] += n * int64(units(int64(e.size)))
 }
 
 // touch notes that the visible entry i is read.
@@ -173,7 +173,7 @@ func (x *index) bury(i uint32) {
 	}
 	x.count(e, -1)
 	x.ghosts++
-	e.block = 0
+	e.at = 0
 }
 
 // remove takes entry i out.

@@ -6,7 +6,7 @@ import "fmt"
 func (l *Log) CheckInvariants() error {
 	for _, check := range []func() error{
 		l.checkIndex, l.checkSegments, l.checkPuts, l.checkGroups, l.checkFences, l.checkReads, l.checkOps,
-		l.checkCopies,
+		l.checkCopies, l.checkPacks,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("l2/seglog: %w", err)
@@ -35,7 +35,7 @@ func (l *Log) checkIndex() error {
 			continue
 		}
 		bytes += int64(e.size)
-		if e.block+blocks(int64(e.size)) > l.segBlocks {
+		if int64(e.at)*unit+int64(e.size) > l.cfg.SegmentSize {
 			return fmt.Errorf("index: entry %d ends beyond its segment", i)
 		}
 	}
@@ -51,13 +51,13 @@ func (l *Log) checkIndex() error {
 				return fmt.Errorf("index: entry %d is listed under segment %d wrongly", i, s)
 			}
 			if !e.ghost() {
-				sums[s][e.heat] += int64(blocks(int64(e.size)))
+				sums[s][e.heat] += int64(units(int64(e.size)))
 			}
 			counts[s]++
 			listed++
 		}
 		if counts[s] != x.counts[s] || sums[s] != x.heats[s] {
-			return fmt.Errorf("index: segment %d: %d entries and blocks %v counted, %d and %v kept", s, counts[s], sums[s], x.counts[s], x.heats[s])
+			return fmt.Errorf("index: segment %d: %d entries and units %v counted, %d and %v kept", s, counts[s], sums[s], x.counts[s], x.heats[s])
 		}
 	}
 	if w := x.walk; w != 0 && (x.entries[w].used != 1 || x.entries[w].segment != l.evicting) {
@@ -312,31 +312,6 @@ func (l *Log) checkOps() error {
 	}
 	if [BlockSize]byte(l.cfg.Arena) != [BlockSize]byte{} {
 		return fmt.Errorf("arena: the zero block is not zero")
-	}
-	return nil
-}
-
-func (l *Log) checkCopies() error {
-	free := 0
-	for i := range l.buffers {
-		b := &l.buffers[i]
-		if b.state == bufferFree {
-			free++
-		} else if p := &l.puts.items[b.put]; !p.copied || p.state != putWriting && p.state != putDying || p.flying == 0 {
-			return fmt.Errorf("buffer %d (%v) is not of a reinsertion under way", i, b.state)
-		}
-	}
-	if free != len(l.bufferFree) {
-		return fmt.Errorf("buffers: %d free counted, %d kept", free, len(l.bufferFree))
-	}
-	for i := 1; i < len(l.puts.items); i++ {
-		p := &l.puts.items[i]
-		if !p.copied || p.state == putFree || p.state == putOvertaken || p.state == putDying {
-			continue
-		}
-		if l.evicting != p.from || l.segs[p.from].state != segmentEvicting && l.segs[p.from].state != segmentDraining {
-			return fmt.Errorf("reinsertion %d is of segment %d, which is not being evicted", i, p.from)
-		}
 	}
 	return nil
 }

@@ -19,6 +19,9 @@ const (
 	usePutSum                   // owner: a put
 	useRead                     // owner: a read
 	useReadSum                  // owner: a read
+	usePutCopy                  // owner: a put
+	usePack                     // owner: a pack
+	useReadCopy                 // owner: a read
 	useCopyRead                 // owner: a buffer
 	useCopyWrite                // owner: a buffer
 )
@@ -54,7 +57,7 @@ func (l *Log) NextIO() (*IO, bool) {
 	}
 	// Loads go before stores, but where both wait neither takes more than three quarters.
 	copies := l.copyWork.n > 0 && len(l.bufferFree) > 0
-	reads, writes := l.readSums.n+l.readWork.n > 0, l.work.n > 0
+	reads, writes := l.readSums.n > 0 || l.readable(), l.work.n > 0
 	if reads && l.share(&l.loads, l.nextReadLen(), writes || copies) {
 		return l.startRead(), true
 	}
@@ -87,41 +90,20 @@ func (l *Log) nextReadLen() int64 {
 		return 0
 	}
 	r := l.reads.at(l.readWork.head)
+	if packed(r.size) {
+		_, n := cover(r.at, r.size)
+		return n
+	}
 	return min(AlignUp(r.size)-r.issued, l.cfg.IOSize)
 }
 
 // nextWriteLen is the same for puts.
 func (l *Log) nextWriteLen() int64 {
 	p := l.puts.at(l.work.head)
-	if p.sum == sumWanted {
+	if p.sum == sumWanted || packed(p.rec.size) {
 		return 0
 	}
 	return min(AlignUp(p.rec.size)-p.issued, l.cfg.IOSize)
-}
-
-// startRead hands out a read's next piece, or its sum.
-func (l *Log) startRead() *IO {
-	if i := l.readSums.head; i != 0 {
-		l.readSums.remove(l.reads.links, i)
-		r := l.reads.at(i)
-		move(readMoves, "read", &r.state, readChecking)
-		return l.startOp(task{use: useReadSum, owner: i}, IO{
-			Kind: IOSum, Mem: Mem{Off: r.dst.Off, Len: r.size}, Load: true,
-		})
-	}
-	i := l.readWork.head
-	r := l.reads.at(i)
-	n := l.nextReadLen()
-	io := IO{
-		Kind: IORead, Load: true, Mem: Mem{Off: r.dst.Off + r.issued, Len: n},
-		Addr: Addr{Segment: l.segs[r.segment].id, Off: int64(r.block)*BlockSize + r.issued},
-	}
-	r.issued += n
-	r.flying++
-	if r.issued == AlignUp(r.size) {
-		l.readWork.remove(l.reads.links, i)
-	}
-	return l.startOp(task{use: useRead, owner: i}, io)
 }
 
 // startWrite hands out the sum of a put's value, or its next piece.
@@ -130,14 +112,19 @@ func (l *Log) startWrite() *IO {
 	p := l.puts.at(i)
 	t := task{use: usePutSum, owner: i}
 	io := IO{Kind: IOSum, Mem: Mem{Off: p.src.Off, Len: p.rec.size}}
-	if p.sum == sumWanted {
+	switch {
+	case packed(p.rec.size):
+		t.use = usePutCopy
+		io = IO{Kind: IOCopy, From: io.Mem, Mem: l.packMem(p.pack, p.packOff, p.rec.size)}
+		p.issued = AlignUp(p.rec.size)
+	case p.sum == sumWanted:
 		p.sum = sumFlying
-	} else {
+	default:
 		n := l.nextWriteLen()
 		t.use = usePayload
 		io = IO{
 			Kind: IOWrite, Mem: Mem{Off: p.src.Off + p.issued, Len: n},
-			Addr: Addr{Segment: l.segs[l.groups[p.group].segment].id, Off: int64(p.rec.block)*BlockSize + p.issued},
+			Addr: Addr{Segment: l.segs[l.groups[p.group].segment].id, Off: int64(p.rec.at)*unit + p.issued},
 		}
 		p.issued += n
 	}
@@ -160,6 +147,9 @@ func (l *Log) startTask(t task) *IO {
 	if t.use == useCopyWrite {
 		return l.startCopyWrite(t)
 	}
+	if t.use == usePack {
+		return l.startPack(t)
+	}
 	io := IO{Kind: IOWrite, Addr: Addr{Segment: l.segs[t.owner].id}}
 	switch t.use {
 	case useFirst:
@@ -177,7 +167,8 @@ func (l *Log) startTask(t task) *IO {
 		io.Mem.Len = l.cfg.SegmentSize
 	case useRemove:
 		io.Kind = IORemove
-	case useHeader, usePayload, usePutSum, useRead, useReadSum, useCopyRead, useCopyWrite:
+	case useHeader, usePayload, usePutSum, useRead, useReadSum, useCopyRead, useCopyWrite,
+		usePutCopy, usePack, useReadCopy:
 		panic("l2/seglog: not a segment's task")
 	}
 	return l.startOp(t, io)
@@ -218,7 +209,7 @@ func ioBytes(io *IO) int64 {
 // wanted is the result of an I/O that succeeds.
 func wanted(io *IO) int64 {
 	switch io.Kind {
-	case IORead, IOWrite, IOSum:
+	case IORead, IOWrite, IOSum, IOCopy:
 		return io.Mem.Len
 	case IOCreate, IOSync, IORemove:
 	}
@@ -277,6 +268,12 @@ func (l *Log) dispatch(t task, ok bool, sum uint64) {
 		l.readDone(t.owner, ok)
 	case useReadSum:
 		l.readSumDone(t.owner, sum, ok)
+	case usePutCopy:
+		l.putCopied(t.owner, ok)
+	case usePack:
+		l.packWritten(t.owner, ok)
+	case useReadCopy:
+		l.readCopied(t.owner, ok)
 	case useCopyRead:
 		l.copyRead(t.owner, ok)
 	case useCopyWrite:

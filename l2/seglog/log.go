@@ -98,6 +98,15 @@ type Log struct {
 	groupFree []uint32
 	open      uint32 // or none
 
+	// Packed values.
+	packs     []pack
+	packFree  []uint32
+	packing   uint32 // the open group's, or none
+	packBase  int64  // where the first lies in the arena
+	covers    uint32 // how many there are
+	coverFree []uint32
+	coverBase int64
+
 	// Deletes and clears.
 	fences          pool[fence]
 	fenceKeys       chain // tombstones
@@ -142,7 +151,7 @@ type Log struct {
 func newLog(cfg Config, n int) *Log {
 	l := &Log{
 		cfg: cfg, segs: make([]segment, n), segBlocks: uint32(cfg.SegmentSize / BlockSize),
-		active: none, spare: none, evicting: none, footing: none, syncing: none, open: none,
+		active: none, spare: none, evicting: none, footing: none, syncing: none, open: none, packing: none,
 		index: newIndex(&cfg, n), cursor: 1, cleared: make(map[uint64]uint64),
 		putKeys: newChain(min(cfg.MaxQueue, 1<<16)), fenceKeys: newChain(1 << 13),
 		ops: make([]op, cfg.MaxInFlight), opFree: make([]uint32, 0, cfg.MaxInFlight),
@@ -150,16 +159,21 @@ func newLog(cfg Config, n int) *Log {
 	for i := range l.ops {
 		l.opFree = append(l.opFree, uint32(i))
 	}
-	// The last part of the arena is for reinsertions.
 	arena := uint32(len(cfg.Arena) / BlockSize)
-	copies := max(arena/5, arena-min(arena, arenaBlocks))
-	arena -= copies
+	// The arena: the log's blocks, then packs, covers, and buffers for reinsertions.
+	own := min(arenaBlocks, arena/4)
+	rest := arena - own
+	packs := max(rest/4/packBlocks, 1)
+	covers := max(rest/5/coverBlocks, 1)
+	copies := rest - packs*packBlocks - covers*coverBlocks
+	arena = own
 	l.first, l.foot = 1, 2
 	l.footBlocks = min(max(arena/4, 1), 16)
 	l.headers = l.foot + l.footBlocks
 	clear(cfg.Arena[:BlockSize])
 	l.groups = make([]group, arena-l.headers)
-	l.makeBuffers(int64(arena)*BlockSize, copies)
+	l.makePacks(int64(own)*BlockSize, packs, covers)
+	l.makeBuffers(l.coverBase+int64(covers)*coverBlocks*BlockSize, copies)
 	for i := range l.groups {
 		l.groupFree = append(l.groupFree, uint32(i))
 	}

@@ -91,8 +91,8 @@ func TestTheQueueIsBounded(t *testing.T) {
 func TestPutsAreVisibleOnlyAfterTheHeader(t *testing.T) {
 	r := newRig(t, 4, nil)
 	r.run() // the first segment becomes ready
-	r.put(1, 10000)
-	r.put(2, 10000)
+	r.put(1, 40000)
+	r.put(2, 40000)
 	r.l.Flush()
 	var writes int
 	for {
@@ -230,7 +230,8 @@ func TestStatesMoveOnlyAsTheTablesSay(t *testing.T) {
 	walk(t, groupMoves, groupFailing, map[[2]groupState]bool{{groupHeader, groupFree}: true, {groupFailing, groupHeader}: false})
 	walk(t, fenceMoves, fenceSyncing, map[[2]fenceState]bool{{fenceSyncing, fenceQueued}: true, {fenceWaiting, fenceFree}: false})
 	walk(t, segmentMoves, segmentDraining, map[[2]segmentState]bool{{segmentReady, segmentActive}: true, {segmentDraining, segmentReady}: false})
-	walk(t, readMoves, readChecking, map[[2]readState]bool{{readSumming, readChecking}: true, {readReading, readFree}: false})
+	walk(t, readMoves, readChecking, map[[2]readState]bool{{readSumming, readChecking}: true, {readFree, readSumming}: false})
+	walk(t, packMoves, packWriting, map[[2]packState]bool{{packClosed, packWriting}: true, {packFree, packClosed}: false})
 	walk(t, bufferMoves, bufferWriting, map[[2]bufferState]bool{{bufferReading, bufferWriting}: true, {bufferFree, bufferWriting}: false})
 	walk(t, phaseMoves, phaseClosed, map[[2]phaseState]bool{{phaseOpen, phaseClosing}: true, {phaseClosed, phaseOpen}: false})
 	walk(t, healthMoves, healthDegraded, map[[2]healthState]bool{{healthDegraded, healthOK}: true})

@@ -66,13 +66,19 @@ type put struct {
 	state  putState
 	sum    sumState
 	result Result // of one that is dying
-	// A reinsertion: nobody waits for it, and its value comes from block fromBlock of segment from by way of Log.buffers.
-	copied          bool
-	from, fromBlock uint32
+	// A reinsertion: nobody waits for it, and its value comes from place fromAt of segment from by way of Log.buffers.
+	copied       bool
+	from, fromAt uint32
+	// Its place in a pack.
+	pack     uint32
+	packOff  int64
+	packWait bool // it is in the pack, which is not written: that counts as an I/O in flight
 }
 
 // issuing says that I/Os are still to be handed out.
-func (p *put) issuing() bool { return p.sum == sumWanted || p.issued < AlignUp(p.rec.size) }
+func (p *put) issuing() bool {
+	return p.sum == sumWanted && !packed(p.rec.size) || p.issued < AlignUp(p.rec.size)
+}
 
 // ready says that value and checksum are done.
 func (p *put) ready() bool { return !p.issuing() && p.flying == 0 }
@@ -140,7 +146,7 @@ func (l *Log) pump() {
 		case l.index.used()+l.reserved >= l.cfg.MaxEntries:
 			l.starved = true
 			return
-		case l.kept(blocks(p.rec.size)):
+		case l.kept(p.rec.size):
 			return
 		default:
 			if !l.appendPut(i) {
@@ -174,6 +180,9 @@ func (l *Log) kill(i uint32, res Result) {
 	p := l.puts.at(i)
 	if p.issuing() {
 		l.workOf(p).remove(l.puts.links, i)
+		if packed(p.rec.size) {
+			l.packLost(p)
+		}
 	}
 	if p.ready() {
 		l.groups[p.group].waiting++ // until it is settled, like one that was not

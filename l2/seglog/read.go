@@ -1,11 +1,16 @@
 package seglog
 
+import "github.com/zeebo/xxh3"
+
 // readState is where a read is in its life.
 //
 //	free --Read--> reading --all pieces in--> summing --sum handed out--> checking --> free
 //	 ^                | failed I/O                                           ^
 //	 +---- failing <--+  (waits for the other pieces)                        |
 //	                                                          the sum's completion
+//
+// A packed value is read into memory of the log's own and verified there, which may end it; then its copy is handed out in the
+// place of the sum.
 type readState uint8
 
 const (
@@ -18,7 +23,7 @@ const (
 
 var readMoves = moves{
 	readFree:     to(readReading),
-	readReading:  to(readFailing, readSumming),
+	readReading:  to(readFailing, readSumming, readFree),
 	readFailing:  to(readFree),
 	readSumming:  to(readChecking),
 	readChecking: to(readFree),
@@ -44,7 +49,8 @@ type read struct {
 	issued  int64 // bytes handed out, up to AlignUp(size)
 	flying  int32
 	segment uint32
-	block   uint32
+	at      uint32 // in units
+	cover   uint32 // of a packed value that is being read: its memory; else none
 	state   readState
 }
 
@@ -100,7 +106,8 @@ func (l *Log) Read(k *Key, dst Mem, tok Token) bool {
 	i := l.reads.take()
 	r := l.reads.at(i)
 	*r = read{
-		key: *k, seq: e.seq, sum: e.sum, dst: dst, tok: tok, size: int64(e.size), segment: e.segment, block: e.block,
+		key: *k, seq: e.seq, sum: e.sum, dst: dst, tok: tok, size: int64(e.size), segment: e.segment, at: e.at,
+		cover: none,
 	}
 	move(readMoves, "read", &r.state, readReading)
 	l.segs[r.segment].readers++
@@ -126,6 +133,11 @@ func (l *Log) readDone(i uint32, ok bool) {
 		l.badRecord(r)
 		l.endRead(i, ResultIO)
 	case readReading:
+		if packed(r.size) && xxh3.Hash(l.coverValue(r)) != r.sum {
+			l.badRecord(r)
+			l.endRead(i, ResultMiss)
+			return
+		}
 		if r.issued == AlignUp(r.size) {
 			move(readMoves, "read", &r.state, readSumming)
 			l.readSums.push(l.reads.links, i)
@@ -152,6 +164,70 @@ func (l *Log) readSumDone(i uint32, sum uint64, ok bool) {
 	}
 }
 
+// readCopied takes the result of copying what read i read to where it is wanted.
+func (l *Log) readCopied(i uint32, ok bool) {
+	l.readSumDone(i, l.reads.at(i).sum, ok)
+}
+
+// readable says whether a read has pieces that can be handed out.
+func (l *Log) readable() bool {
+	return l.readWork.n > 0 && (len(l.coverFree) > 0 || !packed(l.reads.at(l.readWork.head).size))
+}
+
+// coverMem is where n bytes of cover c are.
+func (l *Log) coverMem(c uint32, n int64) Mem {
+	return Mem{Off: l.coverBase + int64(c)*coverBlocks*BlockSize, Len: n, Own: true}
+}
+
+// coverValue is the packed value in r's cover.
+func (l *Log) coverValue(r *read) []byte { return l.own(l.coverFrom(r)) }
+
+// coverFrom is where it is.
+func (l *Log) coverFrom(r *read) Mem {
+	off, n := cover(r.at, r.size)
+	m := l.coverMem(r.cover, n)
+	m.Off += int64(r.at)*unit - off
+	m.Len = r.size
+	return m
+}
+
+// startRead hands out a read's next piece, or its sum or copy.
+func (l *Log) startRead() *IO {
+	if i := l.readSums.head; i != 0 {
+		l.readSums.remove(l.reads.links, i)
+		r := l.reads.at(i)
+		move(readMoves, "read", &r.state, readChecking)
+		if packed(r.size) {
+			return l.startOp(task{use: useReadCopy, owner: i}, IO{
+				Kind: IOCopy, From: l.coverFrom(r), Mem: Mem{Off: r.dst.Off, Len: r.size}, Load: true,
+			})
+		}
+		return l.startOp(task{use: useReadSum, owner: i}, IO{
+			Kind: IOSum, Mem: Mem{Off: r.dst.Off, Len: r.size}, Load: true,
+		})
+	}
+	i := l.readWork.head
+	r := l.reads.at(i)
+	n := l.nextReadLen()
+	io := IO{
+		Kind: IORead, Load: true, Mem: Mem{Off: r.dst.Off + r.issued, Len: n},
+		Addr: Addr{Segment: l.segs[r.segment].id, Off: int64(r.at)*unit + r.issued},
+	}
+	r.issued += n
+	if packed(r.size) {
+		r.cover = l.coverFree[len(l.coverFree)-1]
+		l.coverFree = l.coverFree[:len(l.coverFree)-1]
+		io.Mem = l.coverMem(r.cover, n)
+		io.Addr.Off, _ = cover(r.at, r.size)
+		r.issued = AlignUp(r.size)
+	}
+	r.flying++
+	if r.issued == AlignUp(r.size) {
+		l.readWork.remove(l.reads.links, i)
+	}
+	return l.startOp(task{use: useRead, owner: i}, io)
+}
+
 // unchanged says that the record read is still the one that counts.
 func (l *Log) unchanged(r *read) bool {
 	e := l.visible(&r.key)
@@ -169,6 +245,9 @@ func (l *Log) badRecord(r *read) {
 // endRead ends read i, none of whose I/Os is in flight.
 func (l *Log) endRead(i uint32, res Result) {
 	r := l.reads.at(i)
+	if r.cover != none {
+		l.coverFree = append(l.coverFree, r.cover)
+	}
 	move(readMoves, "read", &r.state, readFree)
 	if res == ResultOK {
 		l.stats.Reads++

@@ -141,7 +141,7 @@ func (l *Log) evicted() {
 	if l.index.walk != 0 {
 		return
 	}
-	l.keep.blocks = 0
+	l.keep.units = 0
 	if i := l.evicting; i != none && l.segs[i].state == segmentEvicting && l.index.heads[i] == 0 {
 		l.moveSegment(i, segmentDraining)
 		l.drained(i)

@@ -244,7 +244,7 @@ func (rec *recovery) load(i uint32) bool {
 	}
 	l.setUnsynced(i, len(s.log) > 0)
 	for k := range s.log {
-		s.values += blocks(s.log[k].size)
+		s.values += units(s.log[k].size)
 		if s.log[k].kind == recordPut && !rec.enter(&s.log[k], i) {
 			for l.index.heads[i] != 0 {
 				l.index.remove(l.index.heads[i])

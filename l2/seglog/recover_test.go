@@ -57,7 +57,7 @@ func (r *rig) peek() (hits int) {
 			continue
 		}
 		e := &r.l.index.entries[i]
-		p := r.file(r.l.segs[e.segment].id)[int64(e.block)*BlockSize:][:e.size]
+		p := r.file(r.l.segs[e.segment].id)[int64(e.at)*unit:][:e.size]
 		if xxh3.Hash(p) == e.sum {
 			r.right(n, p)
 			hits++
@@ -80,7 +80,7 @@ func TestFilesThatAreNoneOfOursAreReportedAndReused(t *testing.T) {
 		"random":        func([]byte) []byte { return slices.Clone(garbage) },
 		"zero":          func(p []byte) []byte { return make([]byte, len(p)) },
 		"first block":   func(p []byte) []byte { p[33]++; return p },
-		"other version": func(p []byte) []byte { p[8] = 2; return p },
+		"older version": func(p []byte) []byte { p[8] = 1; return p },
 		"other store": func(p []byte) []byte {
 			h, _ := parseSegmentHead(p)
 			h.storeID[3]++
@@ -207,14 +207,14 @@ func TestAPayloadMadeOfHeadersIsNeverARecord(t *testing.T) {
 	require.Equal(t, ResultOK, r.ended[500].Result)
 	// A forger who knows all but the nonce seals a header for the very place where it will lie.
 	at := r.l.segs[r.l.active].tail + 1
-	forged := record{key: key(66), seq: 1 << 40, size: 10, block: at + 1, kind: recordPut}
+	forged := record{key: key(66), seq: 1 << 40, size: 10, at: (at + 1) * blockUnits, kind: recordPut}
 	h := blockHead{magic: groupMagic, count: 1, position: at, length: 2}
 	putRecord(r.pool[rigSlot:], 0, &forged)
 	sealBlock(r.pool[rigSlot:], &h, &life{generation: active.generation})
 	k = key(3)
 	require.True(t, r.l.Put(&k, Mem{Off: rigSlot, Len: rigSlot}, 2*BlockSize, 501))
 	r.run()
-	require.Equal(t, at, r.l.index.entries[r.l.index.find(&k)].block)
+	require.Equal(t, at*blockUnits, r.l.index.entries[r.l.index.find(&k)].at)
 	// Without its header, all of it is looked at block by block.
 	clear(r.file(active.id)[int64(at-1)*BlockSize:][:BlockSize])
 	r.restart()
@@ -238,7 +238,7 @@ func TestTheHighestSequenceWinsWhereverItLies(t *testing.T) {
 		copy(r.file(s.id)[int64(block)*BlockSize:], p)
 	}
 	put := func(n int, seq uint64, block uint32) record {
-		return record{key: key(n), seq: seq, block: block, kind: recordPut, sum: emptySum}
+		return record{key: key(n), seq: seq, at: block * blockUnits, kind: recordPut, sum: emptySum}
 	}
 	write(20, put(1, base+1000, 20), put(2, base+1000, 20), put(3, base+1000, 20), record{key: key(4), seq: base + 1000, kind: recordTombstone})
 	write(30, put(1, base+900, 30), record{key: key(2), seq: base + 900, kind: recordTombstone},
@@ -405,7 +405,7 @@ func TestConfigsThatCannotWorkAreErrors(t *testing.T) {
 func TestAFlippedBitOfAValueIsAMissThenGoneAndCounted(t *testing.T) {
 	r := populated(t)
 	e := r.l.index.entries[r.l.index.find(ptr(key(5)))]
-	r.file(r.l.segs[e.segment].id)[int64(e.block)*BlockSize+4000] ^= 4
+	r.file(r.l.segs[e.segment].id)[int64(e.at)*unit+4000] ^= 4
 	require.Nil(t, r.load(5))
 	require.False(t, r.has(5))
 	require.EqualValues(t, 1, r.l.Stats().BadRecords)

@@ -31,9 +31,9 @@ const (
 
 // A keep says what the eviction under way reinserts.
 type keep struct {
-	blocks  int64 // of values it may still reinsert
+	units   int64 // of values it may still reinsert
 	heat    uint8 // of entries at least so hot,
-	margin  int64 // and of those that are just so hot, not more blocks than this
+	margin  int64 // and of those that are just so hot, not more units than this
 	records int   // and not more than this
 	blocked bool  // it goes on when an I/O has ended
 }
@@ -56,7 +56,7 @@ func (l *Log) beginKeep(i uint32) {
 	// Three quarters, and what is not for values, are what the writes of puts are multiplied by: the latter are taken off here, but
 	// for a half in a hundred. (In segments of a few blocks that would be all there is.)
 	budget := int64(s.values) / keepShare
-	overhead := 4 + 2*int64(footerBlocks(uint32(n)))
+	overhead := (4 + 2*int64(footerBlocks(uint32(n)))) * blockUnits
 	budget -= min(max(overhead-int64(s.values)/200, 0)*3/4, budget/4)
 	for h := heatMax; h > 0; h-- {
 		hot := l.index.heats[i][h]
@@ -64,33 +64,33 @@ func (l *Log) beginKeep(i uint32) {
 			continue
 		}
 		l.keep.heat = uint8(h)
-		l.keep.margin = min(hot, budget-l.keep.blocks)
-		l.keep.blocks += l.keep.margin
+		l.keep.margin = min(hot, budget-l.keep.units)
+		l.keep.units += l.keep.margin
 		if l.keep.margin < hot {
 			break
 		}
 	}
-	if l.keep.blocks <= 0 {
+	if l.keep.units <= 0 {
 		l.keep = keep{heat: heatMax + 1}
 	}
 }
 
-// kept says whether a put of n blocks must wait because the room is kept for reinsertions.
-func (l *Log) kept(n uint32) bool {
-	k := l.keep.blocks
+// kept says whether a put of size bytes must wait because the room is kept for reinsertions.
+func (l *Log) kept(size int64) bool {
+	k, n := l.keep.units, blocks(size)
 	if k == 0 || l.index.walk == 0 || l.active == none || !l.fitsActive(n, 1) {
 		return false
 	}
 	records := uint32(min(k, int64(l.keep.records)))
-	return !l.fitsActive(n+uint32(k)+2+records/8, 1+records)
+	return !l.fitsActive(n+uint32(k/blockUnits)+3+records/8, 1+records)
 }
 
 // worthKeeping says whether entry i, of the segment being evicted, is to be reinserted.
 func (l *Log) worthKeeping(i uint32) bool {
 	e := &l.index.entries[i]
-	n := int64(blocks(int64(e.size)))
+	n := int64(units(int64(e.size)))
 	switch k := &l.keep; {
-	case e.heat < k.heat || e.ghost() || n > k.blocks || k.records == 0 || e.heat == k.heat && n > k.margin:
+	case e.heat < k.heat || e.ghost() || n > k.units || k.records == 0 || e.heat == k.heat && n > k.margin:
 		return false
 	case l.coveredEntry(e) || l.health != healthOK || l.phase != phaseOpen:
 		return false
@@ -115,35 +115,31 @@ const (
 // reinsert gives entry i a new place.
 func (l *Log) reinsert(i uint32) reinsertResult {
 	e := &l.index.entries[i]
-	n := blocks(int64(e.size))
+	size := int64(e.size)
 	if l.copies >= copiesMax {
 		return reinsertBlocked
 	}
-	if l.open != none && !l.fitsActive(n, 1) {
-		l.closeGroup()
-	}
-	if l.open == none && len(l.groupFree) == 0 {
-		return reinsertBlocked
-	}
-	if !l.inGroup(n, l.seq) {
-		if l.spare != none {
-			return reinsertBlocked
+	if !l.inGroup(size, l.seq) {
+		switch {
+		case l.open != none, len(l.groupFree) == 0, packed(size) && len(l.packFree) == 0, l.spare != none:
+			return reinsertBlocked // by groups, packs or the spare, which are under way
 		}
 		return reinsertRefused
 	}
 	l.seq++ // so that no clear to come has the group's
 	pi := l.puts.take()
 	p := l.puts.at(pi)
-	p.rec = record{key: e.key, seq: e.seq, sum: e.sum, size: int64(e.size), kind: recordPut}
+	p.rec = record{key: e.key, seq: e.seq, sum: e.sum, size: size, kind: recordPut}
 	p.hash, p.sum, p.copied = l.index.hash(&e.key), sumDone, true
-	p.from, p.fromBlock = e.segment, e.block
+	p.from, p.fromAt = e.segment, e.at
 	l.putKeys.add(p.hash, pi)
 	l.copies++
 	l.segs[p.from].readers++
-	l.keep.blocks -= int64(n)
+	n := int64(units(size))
+	l.keep.units -= n
 	l.keep.records--
 	if e.heat == l.keep.heat {
-		l.keep.margin -= int64(n)
+		l.keep.margin -= n
 	}
 	l.placePut(pi)
 	return reinsertPlaced
@@ -165,7 +161,7 @@ func (l *Log) endCopy(p *put) {
 // bufferState is where a buffer is in its life.
 //
 //	free --> reading --> writing --> free
-//	 ^          | failed read, or the reinsertion was given up
+//	 ^          | failed read, the reinsertion was given up, or the value went into a pack
 //	 +----------+
 type bufferState uint8
 
@@ -199,7 +195,7 @@ type buffer struct {
 
 // makeBuffers cuts n blocks of the arena, which begin at base, into buffers.
 func (l *Log) makeBuffers(base int64, n uint32) {
-	size := min(int64(n)/2*BlockSize, l.cfg.IOSize, bufferMax)
+	size := max(min(int64(n)/2*BlockSize, l.cfg.IOSize, bufferMax), coverBlocks*BlockSize)
 	l.bufferBase, l.bufferSize = base, size
 	l.buffers = make([]buffer, int64(n)*BlockSize/size)
 	for i := range l.buffers {
@@ -210,6 +206,10 @@ func (l *Log) makeBuffers(base int64, n uint32) {
 // nextCopyLen is the length of the read of a reinsertion that would start next.
 func (l *Log) nextCopyLen() int64 {
 	p := l.puts.at(l.copyWork.head)
+	if packed(p.rec.size) {
+		_, n := cover(p.fromAt, p.rec.size)
+		return n
+	}
 	return min(AlignUp(p.rec.size)-p.issued, l.bufferSize)
 }
 
@@ -227,14 +227,18 @@ func (l *Log) startCopy() *IO {
 	buf := &l.buffers[b]
 	move(bufferMoves, "buffer", &buf.state, bufferReading)
 	buf.put, buf.off, buf.len = i, p.issued, l.nextCopyLen()
-	p.issued += buf.len
+	from := int64(p.fromAt)*unit + p.issued
+	if p.issued += buf.len; packed(p.rec.size) {
+		from, _ = cover(p.fromAt, p.rec.size)
+		p.issued = AlignUp(p.rec.size)
+	}
 	p.flying++
 	if !p.issuing() {
 		l.copyWork.remove(l.puts.links, i)
 	}
 	return l.startOp(task{use: useCopyRead, owner: b}, IO{
 		Kind: IORead, Mem: l.bufferMem(b),
-		Addr: Addr{Segment: l.segs[p.from].id, Off: int64(p.fromBlock)*BlockSize + buf.off},
+		Addr: Addr{Segment: l.segs[p.from].id, Off: from},
 	})
 }
 
@@ -242,6 +246,10 @@ func (l *Log) startCopy() *IO {
 func (l *Log) copyRead(b uint32, ok bool) {
 	i := l.buffers[b].put
 	p := l.puts.at(i)
+	if packed(p.rec.size) {
+		l.copyPacked(b, ok)
+		return
+	}
 	if ok && p.state == putWriting {
 		move(bufferMoves, "buffer", &l.buffers[b].state, bufferWriting)
 		l.control.push(task{use: useCopyWrite, owner: b})
@@ -257,13 +265,30 @@ func (l *Log) copyRead(b uint32, ok bool) {
 	l.putAdvance(i, p.group)
 }
 
+// copyPacked takes the result of reading the blocks that cover a packed value into buffer b.
+func (l *Log) copyPacked(b uint32, ok bool) {
+	i := l.buffers[b].put
+	p := l.puts.at(i)
+	l.freeBuffer(b)
+	if !ok {
+		if p.state == putWriting {
+			l.stats.BadRecords++
+		}
+		l.putCopied(i, false)
+		return
+	}
+	off, _ := cover(p.fromAt, p.rec.size)
+	copy(l.own(l.packMem(p.pack, p.packOff, p.rec.size)), l.own(l.bufferMem(b))[int64(p.fromAt)*unit-off:])
+	l.packIn(p)
+}
+
 // startCopyWrite hands out the write of a buffer.
 func (l *Log) startCopyWrite(t task) *IO {
 	buf := &l.buffers[t.owner]
 	p := l.puts.at(buf.put)
 	return l.startOp(t, IO{
 		Kind: IOWrite, Mem: l.bufferMem(t.owner),
-		Addr: Addr{Segment: l.segs[l.groups[p.group].segment].id, Off: int64(p.rec.block)*BlockSize + buf.off},
+		Addr: Addr{Segment: l.segs[l.groups[p.group].segment].id, Off: int64(p.rec.at)*unit + buf.off},
 	})
 }
 

@@ -192,6 +192,12 @@ func (r *rig) done(io IO) {
 		res = io.Mem.Len
 	case IOSum:
 		res, sum = io.Mem.Len, xxh3.Hash(mem[io.Mem.Off:][:io.Mem.Len])
+	case IOCopy:
+		from := r.pool
+		if io.From.Own {
+			from = r.cfg.Arena
+		}
+		res = int64(copy(mem[io.Mem.Off:][:io.Mem.Len], from[io.From.Off:][:io.From.Len]))
 	case IOCreate:
 		r.disk.create(r.t, io.Addr.Segment, io.Mem.Len)
 	case IOSync:

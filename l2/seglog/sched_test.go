@@ -118,52 +118,95 @@ func TestManyDeletesShareABlock(t *testing.T) {
 	require.EqualValues(t, 40, r.l.Stats().Tombstones)
 }
 
-func TestACycleAllocatesNothing(t *testing.T) {
-	r := newRig(t, 6, func(c *Config) { c.Size, c.SegmentSize = 6*1024*BlockSize, 1024*BlockSize })
-	r.run()
-	sum := xxh3.Hash(r.pool[:20000])
-	n := 0
-	turn := func() {
-		r.l.Flush()
-		for {
-			io, ok := r.l.NextIO()
-			if !ok {
-				break
-			}
-			switch io.Kind {
-			case IORead, IOWrite, IOSum:
-				r.l.Done(io.ID, io.Mem.Len, sum)
-			case IOCreate, IOSync, IORemove:
-				r.l.Done(io.ID, 0, 0)
-			}
+// A flatDisk carries I/Os out without an allocation.
+type flatDisk struct {
+	r     *rig
+	bytes []byte
+}
+
+func (d *flatDisk) mem(m Mem) []byte {
+	if m.Own {
+		return d.r.cfg.Arena[m.Off:][:m.Len]
+	}
+	return d.r.pool[m.Off:][:m.Len]
+}
+
+func (d *flatDisk) done(io *IO) {
+	at := int64(io.Addr.Segment)*d.r.cfg.SegmentSize + io.Addr.Off
+	res, sum := io.Mem.Len, uint64(0)
+	switch io.Kind {
+	case IORead:
+		copy(d.mem(io.Mem), d.bytes[at:])
+	case IOWrite:
+		copy(d.bytes[at:], d.mem(io.Mem))
+	case IOSum:
+		sum = xxh3.Hash(d.mem(io.Mem))
+	case IOCopy:
+		copy(d.mem(io.Mem), d.mem(io.From))
+	case IOCreate, IOSync, IORemove:
+		res = 0
+	}
+	d.r.l.Done(io.ID, res, sum)
+}
+
+// turn is a whole turn of a driver, outcomes included.
+func (d *flatDisk) turn() {
+	d.r.l.Flush()
+	for {
+		io, ok := d.r.l.NextIO()
+		if !ok {
+			break
 		}
-		for {
-			if _, ok := r.l.Outcome(); !ok {
-				return
-			}
+		d.done(io)
+	}
+	for {
+		if _, ok := d.r.l.Outcome(); !ok {
+			return
 		}
 	}
+}
+
+func TestACycleAllocatesNothing(t *testing.T) {
+	for _, size := range []int64{40000, 3000} {
+		cycleAllocates(t, size)
+	}
+}
+
+func cycleAllocates(t *testing.T, size int64) {
+	r := newRig(t, 6, func(c *Config) { c.Size, c.SegmentSize = 6*512*BlockSize, 512*BlockSize })
+	d := &flatDisk{r: r, bytes: make([]byte, r.cfg.Size)}
+	d.turn()
+	n, reads := 0, 0
 	keys := make([]Key, 1)
 	cycle := func() {
 		n++
 		keys[0] = key(n % 100)
-		if !r.l.Put(&keys[0], Mem{Len: rigSlot}, 20000, 1) {
+		if !r.l.Put(&keys[0], Mem{Len: rigSlot}, size, 1) {
 			t.Fatal("refused")
 		}
-		turn()
-		if !r.l.Read(&keys[0], Mem{Len: rigSlot}, 2) {
-			t.Fatal("not found")
+		d.turn()
+		for _, k := range []int{n % 100, 777} { // the second is read often and put seldom: it is reinserted
+			keys[0] = key(k)
+			if r.l.Read(&keys[0], Mem{Len: rigSlot}, 2) {
+				reads++
+			} else if k == 777 && !r.l.Put(&keys[0], Mem{Len: rigSlot}, size, 1) {
+				t.Fatal("refused")
+			}
+			d.turn()
 		}
-		turn()
+		keys[0] = key(n % 100)
 		if n%3 == 0 && !r.l.Delete(keys, 3) {
 			t.Fatal("not fenced")
 		}
-		turn()
+		d.turn()
 	}
 	for range 4000 { // several times round the store
 		cycle()
 	}
-	require.Positive(t, r.l.Stats().EvictedSegments)
+	s := r.l.Stats()
+	require.Positive(t, s.EvictedSegments)
+	require.Positive(t, s.Reinserted)
+	require.EqualValues(t, reads, s.Reads)
 	require.Zero(t, testing.AllocsPerRun(4000, cycle))
 	require.NoError(t, r.l.CheckInvariants())
 }
@@ -207,7 +250,7 @@ func BenchmarkPutAndRead(b *testing.B) {
 func BenchmarkFind(b *testing.B) {
 	x := newIndex(&Config{MaxEntries: 1 << 20, HashMask: ^uint64(0)}, 1)
 	for n := range 1 << 20 {
-		x.insert(&record{key: key(n), block: 1, kind: recordPut}, 0)
+		x.insert(&record{key: key(n), at: 1, kind: recordPut}, 0)
 	}
 	b.ReportAllocs()
 	n := 0

@@ -78,7 +78,7 @@ type segment struct {
 	bytes    int64    // of the file
 	id       SegmentID
 	tail     uint32 // first block without an owner
-	values   uint32 // blocks of the values it has records of
+	values   uint32 // units of the values it has records of
 	planned  uint32 // records appended, those in flight included: the footer's room is kept for them
 	groups   uint32 // in flight
 	readers  uint32 // reads and reinsertions that hold it

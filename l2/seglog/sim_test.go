@@ -82,7 +82,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 	}
 	s.cfg = Config{
 		Size: segment*int64(4+rng.IntN(5)) + int64(rng.IntN(5000)), SegmentSize: segment,
-		Arena:      make([]byte, ArenaMin+rng.IntN(40)*BlockSize),
+		Arena:      make([]byte, ArenaMin+rng.IntN(120)*BlockSize),
 		MaxEntries: 100 + rng.IntN(200), MaxQueue: 4 + rng.IntN(60), MaxFences: 8 + rng.IntN(40),
 		MaxInFlight: 4 + rng.IntN(28), MaxInFlightBytes: int64(1+rng.IntN(20)) * 16384, IOSize: int64(1+rng.IntN(6)) * BlockSize,
 		Nonce: s.nonce, Seed: seed,
@@ -391,6 +391,11 @@ func (s *sim) carryOut(f *simIO, fault bool) (res int64, sum uint64) {
 			return -14, 0
 		}
 		return io.Mem.Len, xxh3.Hash(s.ioMem(io.Mem))
+	case IOCopy:
+		if fault {
+			return -14, 0
+		}
+		return int64(copy(s.ioMem(io.Mem), s.ioMem(io.From))), 0
 	case IOSync:
 		if fault {
 			return -5, 0

@@ -54,7 +54,7 @@ func (s *sim) verifyAll() {
 		}
 		en := &s.l.index.entries[e]
 		p := make([]byte, en.size)
-		_, err := s.disk.ReadAt(s.l.segs[en.segment].id, p, int64(en.block)*BlockSize)
+		_, err := s.disk.ReadAt(s.l.segs[en.segment].id, p, int64(en.at)*unit)
 		require.NoError(s.t, err)
 		if s.torn && xxh3.Hash(p) != en.sum {
 			continue // a read will find that out

@@ -34,7 +34,7 @@ type Token uint64
 // An IOKind says what the driver has to do for an [IO].
 type IOKind uint8
 
-// The kinds of I/O. Done's res is Mem.Len for reads, writes and sums, 0 for the others; or -errno.
+// The kinds of I/O. Done's res is Mem.Len for reads, writes, sums and copies, 0 for the others; or -errno.
 const (
 	// IORead reads Mem.Len bytes at Addr into Mem.
 	IORead IOKind = iota + 1
@@ -47,6 +47,9 @@ const (
 	IOCreate
 	// IOSync makes what was written to Addr.Segment durable (fdatasync).
 	IOSync
+	// IOCopy copies Mem.Len bytes from IO.From to Mem, which is as long: one of them is in the arena, the other in the driver's
+	// pool. Addr means nothing.
+	IOCopy
 	// IORemove removes the file of Addr.Segment and makes that durable. A file that is not there is a success.
 	IORemove
 )
@@ -64,6 +67,8 @@ func (k IOKind) String() string {
 		return "create"
 	case IOSync:
 		return "sync"
+	case IOCopy:
+		return "copy"
 	case IORemove:
 		return "remove"
 	}
@@ -76,6 +81,7 @@ type IO struct {
 	Kind IOKind
 	Addr Addr
 	Mem  Mem
+	From Mem  // of a copy
 	Load bool // somebody waits for a read
 }
 

@@ -98,7 +98,7 @@ func (c *cycle) drain() {
 		if io.Kind == seglog.IOCreate {
 			c.h.w.disk.files[io.Addr.Segment] = c.h.w.pool[:0]
 		}
-		if io.Kind == seglog.IORead || io.Kind == seglog.IOWrite || io.Kind == seglog.IOSum {
+		if io.Kind == seglog.IORead || io.Kind == seglog.IOWrite || io.Kind == seglog.IOSum || io.Kind == seglog.IOCopy {
 			ev.Res = io.Mem.Len
 		}
 		if io.Kind == seglog.IOSum {

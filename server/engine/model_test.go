@@ -175,7 +175,7 @@ func (m *model) run(steps int) {
 
 // fault breaks some I/Os.
 func (m *model) fault(io *seglog.IO) int64 {
-	if !m.faults || m.r.IntN(40) != 0 || io.Kind == seglog.IOSum {
+	if !m.faults || m.r.IntN(40) != 0 || io.Kind == seglog.IOSum || io.Kind == seglog.IOCopy {
 		return 0
 	}
 	return -int64([]syscall.Errno{syscall.EIO, syscall.ENOSPC}[m.r.IntN(2)])

@@ -277,7 +277,7 @@ func (w *world) carryOut(io *seglog.IO) (res int64, sum uint64) {
 		}
 	}
 	var mem []byte
-	if io.Kind == seglog.IORead || io.Kind == seglog.IOWrite || io.Kind == seglog.IOSum {
+	if io.Kind == seglog.IORead || io.Kind == seglog.IOWrite || io.Kind == seglog.IOSum || io.Kind == seglog.IOCopy {
 		from := w.pool
 		if io.Mem.Own {
 			from = w.arena
@@ -297,6 +297,12 @@ func (w *world) carryOut(io *seglog.IO) (res int64, sum uint64) {
 		return int64(copy(part, mem)), 0
 	case seglog.IOSum:
 		return io.Mem.Len, xxh3.Hash(mem)
+	case seglog.IOCopy:
+		from := w.pool
+		if io.From.Own {
+			from = w.arena
+		}
+		return int64(copy(mem, from[io.From.Off:io.From.Off+io.From.Len])), 0
 	case seglog.IOCreate:
 		w.disk.files[io.Addr.Segment] = make([]byte, io.Mem.Len)
 	case seglog.IORemove:
