@@ -19,13 +19,14 @@ type Config struct {
 	Nonce            func() [16]byte // 128 random bits, for each life of a segment; required
 	StoreID          [16]byte        // segments of another store are ignored; zero: that of the newest segment, or a new one
 	Seed             uint64          // of the hash of keys in memory
+	foldDigest       bool            // tests: few digests for all keys
 	HashMask         uint64          // bits of the hash that count; 0 means all. Tests fold the hash with it
 }
 
 // Sizes of [Config.Arena], in bytes.
 const (
 	// ArenaMin is the least that works: a few groups at a time, and one small value.
-	ArenaMin = 48 * BlockSize
+	ArenaMin = 64 * BlockSize
 	// ArenaSize lets about 50 groups be in flight, and has 4 MiB for small values and for those that are reinserted.
 	ArenaSize = arenaBlocks*BlockSize + 4<<20
 )
@@ -39,8 +40,9 @@ var ErrConfig = errors.New("l2/seglog: config")
 // Limits of the sizes that [Recover] accepts, in bytes.
 const (
 	segmentsMin    = 4
+	segmentsMax    = 1<<16 - 1
 	segmentSizeMin = 8 * BlockSize
-	segmentSizeMax = 1 << 30
+	segmentSizeMax = 1 << 30 // so that sizes have sizeBits
 )
 
 // withDefaults fills what is zero and checks the rest. found is the segment size of the store that is there, or 0.
@@ -63,6 +65,9 @@ func (c Config) withDefaults(found int64) (Config, error) {
 	}
 	if c.Size/c.SegmentSize < segmentsMin {
 		return c, fmt.Errorf("%w: %d bytes are less than %d segments of %d", ErrConfig, c.Size, segmentsMin, c.SegmentSize)
+	}
+	if c.Size/c.SegmentSize > segmentsMax {
+		return c, fmt.Errorf("%w: %d bytes are more than %d segments of %d", ErrConfig, c.Size, segmentsMax, c.SegmentSize)
 	}
 	defaultTo(&c.MaxEntries, int(min(max(c.Size>>16, 4096), 16<<20)))
 	defaultTo(&c.MaxQueue, 65536)

@@ -83,8 +83,9 @@ func (l *Log) Delete(keys []Key, tok Token) (fenced bool) {
 	a := uint32(0)
 	for i := range keys {
 		k := &keys[i]
-		h := l.index.hash(k)
-		need, owed := l.forget(k, h)
+		d := l.index.digest(k)
+		h := l.index.hash(d)
+		need, owed := l.forget(k, d, h)
 		if !need {
 			continue
 		}
@@ -116,18 +117,18 @@ func (l *Log) Clear(namespace uint64, tok Token) (fenced bool) {
 	return true
 }
 
-// forget makes key k, of hash h, invisible and overtakes its puts. need: a tombstone must be written; owed: one that says all of
+// forget makes key k, of digest d and hash h, invisible and overtakes its puts. need: a tombstone must be written; owed: one that says all of
 // it is owed to the disk already.
-func (l *Log) forget(k *Key, h uint64) (need, owed bool) {
+func (l *Log) forget(k *Key, d digest, h uint64) (need, owed bool) {
 	need = l.stale > 0 || l.clearsUnwritten > 0
 	found := false
-	if e := l.index.find(k); e != 0 {
+	if e := l.index.find(d); e != 0 {
 		l.index.remove(e)
 		found = true
 	}
 	for i := l.putKeys.first(h); i != 0; {
 		next := l.putKeys.after(i)
-		if p := l.puts.at(i); p.rec.key == *k {
+		if l.isOf(l.puts.at(i), k) {
 			found = l.overtake(i) || found
 		}
 		i = next
@@ -141,6 +142,14 @@ func (l *Log) forget(k *Key, h uint64) (need, owed bool) {
 	}
 	// With stale records about, one younger than the fence that is owed might be among them.
 	return need || found, owed && !found && l.stale == 0 && l.health != healthOK
+}
+
+// isOf says whether p is of key k. The key of a reinsertion is not known at first; its digest is.
+func (l *Log) isOf(p *put, k *Key) bool {
+	if p.copied {
+		return p.digest == l.index.digest(k)
+	}
+	return p.rec.key == *k
 }
 
 // overtake keeps put i from becoming visible, and says whether it has a place on the disk.
@@ -301,18 +310,18 @@ func (l *Log) overtaking(f *fence) bool {
 	}
 	for i := l.putKeys.first(f.hash); i != 0; i = l.putKeys.after(i) {
 		p := l.puts.at(i)
-		if p.rec.key == f.rec.key && p.rec.seq < f.rec.seq && p.state != putQueued && p.state != putDropped {
+		if l.isOf(p, &f.rec.key) && p.rec.seq < f.rec.seq && p.state != putQueued && p.state != putDropped {
 			return true
 		}
 	}
 	return false
 }
 
-// wakeFences looks at the tombstones that waited for a put of the key.
-func (l *Log) wakeFences(k *Key, h uint64) {
+// wakeFences looks at the tombstones that may have waited for a put whose key has hash h.
+func (l *Log) wakeFences(h uint64) {
 	for i := l.fenceKeys.first(h); i != 0; i = l.fenceKeys.after(i) {
 		f := l.fences.at(i)
-		if f.state == fenceWaiting && f.rec.key == *k && !l.overtaking(f) {
+		if f.state == fenceWaiting && !l.overtaking(f) {
 			l.fenceWaiting.remove(l.fences.links, i)
 			l.fenceHolds(i)
 		}

@@ -47,6 +47,7 @@ type record struct {
 	sum  uint64 // xxh3-64 of the value
 	size int64  // of the value, in bytes
 	at   uint32 // where the value begins, in units from the segment's start
+	head uint16 // how many blocks before the value's first block the group's header is
 	kind recordKind
 }
 
@@ -176,7 +177,8 @@ func parseBlock(p []byte, magic uint64, of *life, position uint32) (h blockHead,
 func putRecord(p []byte, i int, r *record) {
 	b := p[headSize+i*recordSize:][:recordSize]
 	le := binary.LittleEndian
-	le.PutUint32(b[0:], uint32(r.kind)) // three bytes of zero behind it
+	le.PutUint16(b[0:], uint16(r.kind)) // a zero behind it
+	le.PutUint16(b[2:], r.head)
 	le.PutUint32(b[4:], r.at)
 	le.PutUint64(b[8:], uint64(r.size))
 	le.PutUint64(b[16:], r.seq)
@@ -190,7 +192,8 @@ func putRecord(p []byte, i int, r *record) {
 func parseRecord(p []byte, i int, from, to uint32) (r record, err error) {
 	b := p[headSize+i*recordSize:][:recordSize]
 	le := binary.LittleEndian
-	kind := le.Uint32(b[0:])
+	kind := le.Uint16(b[0:])
+	r.head = le.Uint16(b[2:])
 	r.kind = recordKind(kind)
 	r.at = le.Uint32(b[4:])
 	r.size = int64(le.Uint64(b[8:]))
@@ -199,11 +202,11 @@ func parseRecord(p []byte, i int, from, to uint32) (r record, err error) {
 	r.key.Namespace = le.Uint64(b[32:])
 	r.key.Layout = le.Uint64(b[40:])
 	copy(r.key.Hash[:], b[48:80])
-	if kind < uint32(recordPut) || kind > uint32(recordClearAll) || r.seq > sequenceMax {
+	if kind < uint16(recordPut) || kind > uint16(recordClearAll) || r.seq == 0 || r.seq > sequenceMax {
 		return r, errContent
 	}
 	if r.kind != recordPut {
-		if r.at != 0 || r.size != 0 {
+		if r.at != 0 || r.head != 0 || r.size != 0 {
 			return r, errContent
 		}
 		return r, nil
@@ -212,7 +215,8 @@ func parseRecord(p []byte, i int, from, to uint32) (r record, err error) {
 		return r, errContent
 	}
 	off := int64(r.at) * unit
-	if off < int64(from)*BlockSize || off+r.size > int64(to)*BlockSize || !packed(r.size) && off%BlockSize != 0 {
+	if off < int64(from)*BlockSize || off+r.size > int64(to)*BlockSize ||
+		!packed(r.size) && off%BlockSize != 0 || r.at/blockUnits < from+uint32(r.head) {
 		return r, errContent
 	}
 	return r, nil

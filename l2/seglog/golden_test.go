@@ -191,7 +191,8 @@ var (
 	}
 	recordFields = []field{
 		{1, "kind"},
-		{3, "reserved"},
+		{1, "reserved"},
+		{2, "blocks from the group's header to the value"},
 		{4, "where the value begins, in 64 bytes"},
 		{8, "size of the value"},
 		{8, "sequence"},

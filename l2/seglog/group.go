@@ -137,6 +137,7 @@ func (l *Log) placePut(i uint32) {
 		n = blocks(p.rec.size)
 		p.rec.at = s.tail * blockUnits
 	}
+	p.rec.head = uint16(p.rec.at/blockUnits - g.block)
 	g.items[g.count] = i
 	g.count++
 	g.live++
@@ -268,7 +269,7 @@ func (l *Log) putListed(i, segment uint32, ok bool) {
 		s.log = append(s.log, p.rec)
 		s.values += units(p.rec.size)
 	}
-	e := l.index.find(&p.rec.key)
+	e := l.index.find(p.digest)
 	stale := p.state == putOvertaken || l.covered(&p.rec) || e != 0 && l.index.entries[e].seq > p.rec.seq ||
 		e == 0 && p.copied // it went while it was being reinserted
 	res := ResultOK
@@ -288,7 +289,7 @@ func (l *Log) putListed(i, segment uint32, ok bool) {
 	case e != 0:
 		l.index.replace(e, &p.rec, segment)
 	default:
-		l.index.insert(&p.rec, segment)
+		l.index.insert(p.digest, &p.rec, segment)
 	}
 	l.putEnded(p, res)
 	l.freePut(i)

@@ -20,11 +20,11 @@ func (l *Log) checkIndex() error {
 	used, ghosts, bytes := 0, 0, int64(0)
 	for i := uint32(1); i < x.high; i++ {
 		e := &x.entries[i]
-		if e.used == 0 {
+		if !e.used() {
 			continue
 		}
 		used++
-		if x.find(&e.key) != i {
+		if x.find(e.digest) != i {
 			return fmt.Errorf("index: entry %d is not found by its key", i)
 		}
 		if e.seq >= l.seq {
@@ -34,8 +34,8 @@ func (l *Log) checkIndex() error {
 			ghosts++
 			continue
 		}
-		bytes += int64(e.size)
-		if int64(e.at)*unit+int64(e.size) > l.cfg.SegmentSize {
+		bytes += e.size()
+		if int64(e.at)*unit+e.size() > l.cfg.SegmentSize {
 			return fmt.Errorf("index: entry %d ends beyond its segment", i)
 		}
 	}
@@ -43,15 +43,22 @@ func (l *Log) checkIndex() error {
 		return fmt.Errorf("index: %d entries, %d ghosts, %d bytes counted; %d, %d, %d kept; %d reserved of %d",
 			used, ghosts, bytes, x.used(), x.ghosts, x.bytes, l.reserved, x.limit)
 	}
+	spaces := uint32(0)
+	for _, i := range x.spaceOf {
+		spaces += x.spaces[i].entries
+	}
+	if int(spaces) != used || len(x.spaceOf)+len(x.spaceFree)+1 != len(x.spaces) {
+		return fmt.Errorf("index: %d entries are in %d namespaces of %d", spaces, len(x.spaceOf), len(x.spaces)-1)
+	}
 	listed, counts, sums := 0, make([]uint32, len(x.heads)), make([]heats, len(x.heads))
 	for s, i := range x.heads {
 		for prev := uint32(0); i != 0; prev, i = i, x.entries[i].next {
 			e := &x.entries[i]
-			if e.used != 1 || int(e.segment) != s || e.prev != prev {
+			if !e.used() || int(e.segment) != s || e.prev != prev {
 				return fmt.Errorf("index: entry %d is listed under segment %d wrongly", i, s)
 			}
 			if !e.ghost() {
-				sums[s][e.heat] += int64(units(int64(e.size)))
+				sums[s][e.heat()] += int64(units(e.size()))
 			}
 			counts[s]++
 			listed++
@@ -60,7 +67,7 @@ func (l *Log) checkIndex() error {
 			return fmt.Errorf("index: segment %d: %d entries and units %v counted, %d and %v kept", s, counts[s], sums[s], x.counts[s], x.heats[s])
 		}
 	}
-	if w := x.walk; w != 0 && (x.entries[w].used != 1 || x.entries[w].segment != l.evicting) {
+	if w := x.walk; w != 0 && (!x.entries[w].used() || uint32(x.entries[w].segment) != l.evicting) {
 		return fmt.Errorf("index: the eviction stands at entry %d, which is not in its segment", w)
 	}
 	if listed != used {
@@ -270,7 +277,7 @@ func (l *Log) checkReads() error {
 		switch r.state {
 		case readFree, readChecking:
 		case readReading:
-			if r.issued < AlignUp(r.size) {
+			if r.issuing() {
 				work++
 			} else if r.flying == 0 {
 				return fmt.Errorf("read %d was left behind", i)

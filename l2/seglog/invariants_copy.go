@@ -29,16 +29,22 @@ func (l *Log) checkCopies() error {
 
 // checkPacks checks the memory that packed values pass through.
 func (l *Log) checkPacks() error {
+	heads := len(l.headFree)
+	for i := range l.ops {
+		if o := &l.ops[i]; o.busy && o.task.use == useCopyKey {
+			heads++
+		}
+	}
 	free, left, waiting := 0, make([]int, len(l.packs)), make([]int, len(l.packs))
 	for i := 1; i < len(l.puts.items); i++ {
 		p := &l.puts.items[i]
 		if p.state != putWriting && p.state != putDying || !packed(p.rec.size) {
 			continue
 		}
-		switch {
-		case p.packWait:
+		if p.packWait {
 			waiting[p.pack]++
-		case p.state == putWriting && p.issuing() || p.flying > 0:
+		}
+		if p.packLeft {
 			left[p.pack]++
 		}
 	}
@@ -60,6 +66,12 @@ func (l *Log) checkPacks() error {
 		if r := &l.reads.items[i]; r.state != readFree && r.cover != none {
 			covers++
 		}
+		if r := &l.reads.items[i]; r.state != readFree && r.headBuf != none {
+			heads++
+		}
+	}
+	if heads != int(l.heads) {
+		return fmt.Errorf("blocks for headers: %d of %d", heads, l.heads)
 	}
 	if free != len(l.packFree) || covers != int(l.covers) {
 		return fmt.Errorf("packs: %d free counted, %d kept; %d covers of %d", free, len(l.packFree), covers, l.covers)

@@ -22,6 +22,8 @@ const (
 	usePutCopy                  // owner: a put
 	usePack                     // owner: a pack
 	useReadCopy                 // owner: a read
+	useReadHead                 // owner: a read
+	useCopyKey                  // owner: a put
 	useCopyRead                 // owner: a buffer
 	useCopyWrite                // owner: a buffer
 )
@@ -56,7 +58,7 @@ func (l *Log) NextIO() (*IO, bool) {
 		return l.startTask(t), true
 	}
 	// Loads go before stores, but where both wait neither takes more than three quarters.
-	copies := l.copyWork.n > 0 && len(l.bufferFree) > 0
+	copies := l.copyable()
 	reads, writes := l.readSums.n > 0 || l.readable(), l.work.n > 0
 	if reads && l.share(&l.loads, l.nextReadLen(), writes || copies) {
 		return l.startRead(), true
@@ -82,19 +84,6 @@ func (l *Log) share(side *load, n int64, contended bool) bool {
 	}
 	return side.ops < opsMax && side.bytes+n <= bytesMax &&
 		l.loads.bytes+l.stores.bytes+n <= l.cfg.MaxInFlightBytes
-}
-
-// nextReadLen is the length of the read that would start next, or 0 for a sum.
-func (l *Log) nextReadLen() int64 {
-	if l.readSums.n > 0 {
-		return 0
-	}
-	r := l.reads.at(l.readWork.head)
-	if packed(r.size) {
-		_, n := cover(r.at, r.size)
-		return n
-	}
-	return min(AlignUp(r.size)-r.issued, l.cfg.IOSize)
 }
 
 // nextWriteLen is the same for puts.
@@ -168,7 +157,7 @@ func (l *Log) startTask(t task) *IO {
 	case useRemove:
 		io.Kind = IORemove
 	case useHeader, usePayload, usePutSum, useRead, useReadSum, useCopyRead, useCopyWrite,
-		usePutCopy, usePack, useReadCopy:
+		usePutCopy, usePack, useReadCopy, useReadHead, useCopyKey:
 		panic("l2/seglog: not a segment's task")
 	}
 	return l.startOp(t, io)
@@ -264,7 +253,9 @@ func (l *Log) dispatch(t task, ok bool, sum uint64) {
 		l.payloadDone(t.owner, ok)
 	case usePutSum:
 		l.putSumDone(t.owner, sum, ok)
-	case useRead:
+	case useCopyKey:
+		l.keyRead(t.owner, ok)
+	case useRead, useReadHead:
 		l.readDone(t.owner, ok)
 	case useReadSum:
 		l.readSumDone(t.owner, sum, ok)

@@ -106,6 +106,10 @@ type Log struct {
 	covers    uint32 // how many there are
 	coverFree []uint32
 	coverBase int64
+	// Blocks for the headers of groups that are read.
+	heads    uint32
+	headFree []uint32
+	headBase int64
 
 	// Deletes and clears.
 	fences          pool[fence]
@@ -160,9 +164,14 @@ func newLog(cfg Config, n int) *Log {
 		l.opFree = append(l.opFree, uint32(i))
 	}
 	arena := uint32(len(cfg.Arena) / BlockSize)
-	// The arena: the log's blocks, then packs, covers, and buffers for reinsertions.
+	// The arena: the log's blocks, headers that are read, packs, covers, and buffers for reinsertions.
 	own := min(arenaBlocks, arena/4)
 	rest := arena - own
+	l.heads, l.headBase = min(64, max(rest/8, 1)), int64(own)*BlockSize
+	for i := range l.heads {
+		l.headFree = append(l.headFree, i)
+	}
+	rest -= l.heads
 	packs := max(rest/4/packBlocks, 1)
 	covers := max(rest/5/coverBlocks, 1)
 	copies := rest - packs*packBlocks - covers*coverBlocks
@@ -172,7 +181,7 @@ func newLog(cfg Config, n int) *Log {
 	l.headers = l.foot + l.footBlocks
 	clear(cfg.Arena[:BlockSize])
 	l.groups = make([]group, arena-l.headers)
-	l.makePacks(int64(own)*BlockSize, packs, covers)
+	l.makePacks(l.headBase+int64(l.heads)*BlockSize, packs, covers)
 	l.makeBuffers(l.coverBase+int64(covers)*coverBlocks*BlockSize, copies)
 	for i := range l.groups {
 		l.groupFree = append(l.groupFree, uint32(i))

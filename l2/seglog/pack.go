@@ -131,6 +131,7 @@ func (l *Log) placePacked(i, tail uint32) uint32 {
 	clear(l.own(l.packMem(l.packing, pk.used, p.packOff-pk.used)))
 	pk.used = end
 	pk.left++
+	p.packLeft = true
 	return n
 }
 
@@ -167,6 +168,7 @@ func (l *Log) freePack(b uint32) {
 
 // packLost notes that put p's value will not be copied into its pack.
 func (l *Log) packLost(p *put) {
+	p.packLeft = false
 	l.packs[p.pack].left--
 	l.packAdvance(p.pack)
 }
@@ -176,7 +178,7 @@ func (l *Log) packIn(p *put) {
 	if p.sum == sumWanted {
 		p.rec.sum, p.sum = xxh3.Hash(l.own(l.packMem(p.pack, p.packOff, p.rec.size))), sumDone
 	}
-	p.packWait = true
+	p.packLeft, p.packWait = false, true
 	pk := &l.packs[p.pack]
 	pk.waiting++
 	pk.left--

@@ -1,5 +1,7 @@
 package seglog
 
+import "math/bits"
+
 // none is no index: of a segment or a group. In pools, index 0 is never used and means none.
 const none = ^uint32(0)
 
@@ -76,20 +78,19 @@ func (p *pool[T]) used() int { return max(len(p.items)-1, 0) - len(p.free) }
 // A chain finds items of a pool by hash: several may share one.
 type chain struct {
 	heads, next []uint32
-	mask        uint64
 }
 
-// newChain makes a chain with at least n buckets.
-func newChain(n int) chain {
-	size := 16
-	for size < n {
-		size *= 2
-	}
-	return chain{heads: make([]uint32, size), mask: uint64(size - 1)}
+// newChain makes a chain with n buckets.
+func newChain(n int) chain { return chain{heads: make([]uint32, max(n, 1))} }
+
+// bucket is where hash h belongs.
+func (c *chain) bucket(h uint64) uint64 {
+	b, _ := bits.Mul64(h, uint64(len(c.heads)))
+	return b
 }
 
 // first returns the first item that may have hash h, or 0.
-func (c *chain) first(h uint64) uint32 { return c.heads[h&c.mask] }
+func (c *chain) first(h uint64) uint32 { return c.heads[c.bucket(h)] }
 
 // after returns the next such item, or 0.
 func (c *chain) after(i uint32) uint32 { return c.next[i] }
@@ -99,14 +100,14 @@ func (c *chain) add(h uint64, i uint32) {
 	for int(i) >= len(c.next) {
 		c.next = append(c.next, 0)
 	}
-	b := h & c.mask
+	b := c.bucket(h)
 	c.next[i] = c.heads[b]
 	c.heads[b] = i
 }
 
 // remove takes item i, entered under hash h, out.
 func (c *chain) remove(h uint64, i uint32) {
-	at := &c.heads[h&c.mask]
+	at := &c.heads[c.bucket(h)]
 	for *at != i {
 		if *at == 0 {
 			panic("l2/seglog: chain: item is not in its bucket")

@@ -57,7 +57,8 @@ const (
 type put struct {
 	rec    record // its sequence is given by Put, its block by append
 	src    Mem
-	hash   uint64
+	digest digest
+	hash   uint64 // of the digest
 	tok    Token
 	issued int64 // bytes of src handed out for writing, up to AlignUp(rec.size)
 	flying int32 // I/Os handed out and not done
@@ -68,16 +69,20 @@ type put struct {
 	result Result // of one that is dying
 	// A reinsertion: nobody waits for it, and its value comes from place fromAt of segment from by way of Log.buffers.
 	copied       bool
+	keyWanted    bool // its key is to be read from the group's header in the victim, into head buffer keyHead
+	keyHead      uint32
+	fromHead     uint16
 	from, fromAt uint32
 	// Its place in a pack.
 	pack     uint32
 	packOff  int64
+	packLeft bool // it is still to be copied into the pack
 	packWait bool // it is in the pack, which is not written: that counts as an I/O in flight
 }
 
 // issuing says that I/Os are still to be handed out.
 func (p *put) issuing() bool {
-	return p.sum == sumWanted && !packed(p.rec.size) || p.issued < AlignUp(p.rec.size)
+	return p.keyWanted || p.sum == sumWanted && !packed(p.rec.size) || p.issued < AlignUp(p.rec.size)
 }
 
 // ready says that value and checksum are done.
@@ -112,7 +117,8 @@ func (l *Log) enqueue(k *Key, src Mem, size int64, sum uint64, known sumState, t
 	i := l.puts.take()
 	p := l.puts.at(i)
 	p.rec = record{key: *k, seq: l.nextSeq(), sum: sum, size: size, kind: recordPut}
-	p.src, p.tok, p.sum, p.hash = src, tok, known, l.index.hash(k)
+	p.src, p.tok, p.sum, p.digest = src, tok, known, l.index.digest(k)
+	p.hash = l.index.hash(p.digest)
 	move(putMoves, "put", &p.state, putQueued)
 	l.putKeys.add(p.hash, i)
 	l.queue.push(l.puts.links, i)
@@ -167,10 +173,10 @@ func (l *Log) freePut(i uint32) {
 	}
 	move(putMoves, "put", &p.state, putFree)
 	l.putKeys.remove(p.hash, i)
-	key, hash := p.rec.key, p.hash
+	hash := p.hash
 	l.puts.give(i)
 	if l.fenceWaiting.n > 0 {
-		l.wakeFences(&key, hash)
+		l.wakeFences(hash)
 	}
 }
 
@@ -180,7 +186,7 @@ func (l *Log) kill(i uint32, res Result) {
 	p := l.puts.at(i)
 	if p.issuing() {
 		l.workOf(p).remove(l.puts.links, i)
-		if packed(p.rec.size) {
+		if p.packLeft && p.issued == 0 {
 			l.packLost(p)
 		}
 	}

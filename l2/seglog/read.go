@@ -9,7 +9,7 @@ import "github.com/zeebo/xxh3"
 //	 +---- failing <--+  (waits for the other pieces)                        |
 //	                                                          the sum's completion
 //
-// A packed value is read into memory of the log's own and verified there, which may end it; then its copy is handed out in the
+// The header of its group is read with the value, and must say that it is that of the key. A packed value is read into memory of the log's own and verified there, which may end it; then its copy is handed out in the
 // place of the sum.
 type readState uint8
 
@@ -40,23 +40,28 @@ func (s readState) String() string {
 
 // A read is a value on its way from the disk. It holds its segment, which is not reused before it ends.
 type read struct {
-	key     Key
-	seq     uint64 // of the record found: another one is another value
-	sum     uint64
-	dst     Mem
-	tok     Token
-	size    int64
-	issued  int64 // bytes handed out, up to AlignUp(size)
-	flying  int32
-	segment uint32
-	at      uint32 // in units
-	cover   uint32 // of a packed value that is being read: its memory; else none
-	state   readState
+	key      Key
+	seq      uint64 // of the record found: another one is another value
+	sum      uint64
+	dst      Mem
+	tok      Token
+	size     int64
+	issued   int64 // bytes handed out, up to AlignUp(size)
+	flying   int32
+	segment  uint32
+	at       uint32 // in units
+	fromHead uint16
+	headBuf  uint32 // where its group's header comes; none: that is not asked for
+	cover    uint32 // of a packed value that is being read: its memory; else none
+	state    readState
 }
+
+// issuing says that reads are still to be handed out.
+func (r *read) issuing() bool { return r.headBuf == none || r.issued < AlignUp(r.size) }
 
 // visible returns the key's entry if it may be seen, or 0.
 func (l *Log) visible(k *Key) uint32 {
-	i := l.index.find(k)
+	i := l.index.find(l.index.digest(k))
 	if i == 0 {
 		return 0
 	}
@@ -75,7 +80,7 @@ func (l *Log) Find(k *Key) (size int64, ok bool) {
 	if i == 0 {
 		return 0, false
 	}
-	return int64(l.index.entries[i].size), true
+	return l.index.entries[i].size(), true
 }
 
 // Read reads the key's value into dst, which is aligned to BlockSize and AlignUp(size) long at least, and is the log's until
@@ -89,25 +94,13 @@ func (l *Log) Read(k *Key, dst Mem, tok Token) bool {
 		return false
 	}
 	e := &l.index.entries[ei]
-	checkMem("read", dst, int64(e.size))
+	checkMem("read", dst, e.size())
 	l.index.touch(ei)
-	if e.size == 0 {
-		if e.sum != emptySum {
-			l.stats.BadRecords++
-			l.stats.ReadMisses++
-			l.index.bury(ei)
-			l.outcome(tok, OutcomeRead, ResultMiss)
-			return true
-		}
-		l.stats.Reads++
-		l.outcome(tok, OutcomeRead, ResultOK)
-		return true
-	}
 	i := l.reads.take()
 	r := l.reads.at(i)
 	*r = read{
-		key: *k, seq: e.seq, sum: e.sum, dst: dst, tok: tok, size: int64(e.size), segment: e.segment, at: e.at,
-		cover: none,
+		key: *k, seq: e.seq, sum: e.sum, dst: dst, tok: tok, size: e.size(), segment: uint32(e.segment), at: e.at,
+		fromHead: e.head, headBuf: none, cover: none,
 	}
 	move(readMoves, "read", &r.state, readReading)
 	l.segs[r.segment].readers++
@@ -120,7 +113,7 @@ func (l *Log) readDone(i uint32, ok bool) {
 	r := l.reads.at(i)
 	r.flying--
 	if !ok && r.state == readReading {
-		if r.issued < AlignUp(r.size) {
+		if r.issuing() {
 			l.readWork.remove(l.reads.links, i)
 		}
 		move(readMoves, "read", &r.state, readFailing)
@@ -133,18 +126,82 @@ func (l *Log) readDone(i uint32, ok bool) {
 		l.badRecord(r)
 		l.endRead(i, ResultIO)
 	case readReading:
-		if packed(r.size) && xxh3.Hash(l.coverValue(r)) != r.sum {
-			l.badRecord(r)
-			l.endRead(i, ResultMiss)
-			return
-		}
-		if r.issued == AlignUp(r.size) {
-			move(readMoves, "read", &r.state, readSumming)
-			l.readSums.push(l.reads.links, i)
+		if !r.issuing() {
+			l.readIn(i)
 		}
 	case readFree, readSumming, readChecking:
 		panic("l2/seglog: read completes in state " + r.state.String())
 	}
+}
+
+// readIn looks at read i, all of which is in.
+func (l *Log) readIn(i uint32) {
+	r := l.reads.at(i)
+	rec, ok := l.listedAt(l.own(l.headMem(r.headBuf)), r.segment, r.at, r.fromHead, r.seq)
+	switch {
+	case ok && rec.key != r.key: // another one that has the same digest
+		l.endRead(i, ResultMiss)
+	case !ok, packed(r.size) && xxh3.Hash(l.coverValue(r)) != r.sum, r.size == 0 && r.sum != emptySum:
+		l.badRecord(r)
+		l.endRead(i, ResultMiss)
+	default:
+		move(readMoves, "read", &r.state, readSumming)
+		if r.size > 0 {
+			l.readSums.push(l.reads.links, i)
+			return
+		}
+		move(readMoves, "read", &r.state, readChecking)
+		l.readSumDone(i, r.sum, true)
+	}
+}
+
+// listedAt looks for the record of a put in block p, which is its group's header.
+func (l *Log) listedAt(p []byte, segment, at uint32, head uint16, seq uint64) (record, bool) {
+	block := at/blockUnits - uint32(head)
+	h, err := parseBlock(p, groupMagic, &l.segs[segment].life, block)
+	if err != nil {
+		return record{}, false
+	}
+	for i := range int(h.count) {
+		r, err := parseRecord(p, i, block, block+h.length)
+		if err == nil && r.kind == recordPut && r.seq == seq && r.at == at {
+			return r, true
+		}
+	}
+	return record{}, false
+}
+
+// takeHead takes a block for a header that is read.
+func (l *Log) takeHead() uint32 {
+	h := l.headFree[len(l.headFree)-1]
+	l.headFree = l.headFree[:len(l.headFree)-1]
+	return h
+}
+
+// headMem is where block h for a header is.
+func (l *Log) headMem(h uint32) Mem {
+	return Mem{Off: l.headBase + int64(h)*BlockSize, Len: BlockSize, Own: true}
+}
+
+// headAddr is where the header of the group is that has a value at place at.
+func (l *Log) headAddr(segment, at uint32, head uint16) Addr {
+	return Addr{Segment: l.segs[segment].id, Off: (int64(at/blockUnits) - int64(head)) * BlockSize}
+}
+
+// nextReadLen is the length of the read that would start next, or 0 for a sum or copy.
+func (l *Log) nextReadLen() int64 {
+	if l.readSums.n > 0 {
+		return 0
+	}
+	r := l.reads.at(l.readWork.head)
+	if r.headBuf == none {
+		return BlockSize
+	}
+	if packed(r.size) {
+		_, n := cover(r.at, r.size)
+		return n
+	}
+	return min(AlignUp(r.size)-r.issued, l.cfg.IOSize)
 }
 
 // readSumDone takes the checksum of what read i read.
@@ -171,7 +228,14 @@ func (l *Log) readCopied(i uint32, ok bool) {
 
 // readable says whether a read has pieces that can be handed out.
 func (l *Log) readable() bool {
-	return l.readWork.n > 0 && (len(l.coverFree) > 0 || !packed(l.reads.at(l.readWork.head).size))
+	if l.readWork.n == 0 {
+		return false
+	}
+	r := l.reads.at(l.readWork.head)
+	if r.headBuf == none {
+		return len(l.headFree) > 0
+	}
+	return !packed(r.size) || len(l.coverFree) > 0
 }
 
 // coverMem is where n bytes of cover c are.
@@ -209,6 +273,16 @@ func (l *Log) startRead() *IO {
 	i := l.readWork.head
 	r := l.reads.at(i)
 	n := l.nextReadLen()
+	if r.headBuf == none {
+		r.headBuf = l.takeHead()
+		r.flying++
+		if !r.issuing() {
+			l.readWork.remove(l.reads.links, i)
+		}
+		return l.startOp(task{use: useReadHead, owner: i}, IO{
+			Kind: IORead, Load: true, Mem: l.headMem(r.headBuf), Addr: l.headAddr(r.segment, r.at, r.fromHead),
+		})
+	}
 	io := IO{
 		Kind: IORead, Load: true, Mem: Mem{Off: r.dst.Off + r.issued, Len: n},
 		Addr: Addr{Segment: l.segs[r.segment].id, Off: int64(r.at)*unit + r.issued},
@@ -222,7 +296,7 @@ func (l *Log) startRead() *IO {
 		r.issued = AlignUp(r.size)
 	}
 	r.flying++
-	if r.issued == AlignUp(r.size) {
+	if !r.issuing() {
 		l.readWork.remove(l.reads.links, i)
 	}
 	return l.startOp(task{use: useRead, owner: i}, io)
@@ -237,7 +311,7 @@ func (l *Log) unchanged(r *read) bool {
 // badRecord makes the record invisible for good, unless it was replaced meanwhile.
 func (l *Log) badRecord(r *read) {
 	l.stats.BadRecords++
-	if e := l.index.find(&r.key); e != 0 && l.index.entries[e].seq == r.seq {
+	if e := l.index.find(l.index.digest(&r.key)); e != 0 && l.index.entries[e].seq == r.seq {
 		l.index.bury(e)
 	}
 }
@@ -245,6 +319,9 @@ func (l *Log) badRecord(r *read) {
 // endRead ends read i, none of whose I/Os is in flight.
 func (l *Log) endRead(i uint32, res Result) {
 	r := l.reads.at(i)
+	if r.headBuf != none {
+		l.headFree = append(l.headFree, r.headBuf)
+	}
 	if r.cover != none {
 		l.coverFree = append(l.coverFree, r.cover)
 	}

@@ -28,7 +28,7 @@ type recovery struct {
 	l          *Log
 	dev        Reader
 	report     Report
-	tombstones map[Key]uint64 // the highest sequence of each
+	tombstones map[digest]uint64 // the highest sequence of each
 }
 
 // Recover reads what dev holds and returns the log that continues it. A file that is garbage, torn, half or of another version or
@@ -37,7 +37,7 @@ func Recover(cfg Config, dev Reader) (*Log, Report, error) {
 	if _, err := cfg.withDefaults(0); err != nil {
 		return nil, Report{}, err
 	}
-	rec := &recovery{dev: dev, tombstones: make(map[Key]uint64)}
+	rec := &recovery{dev: dev, tombstones: make(map[digest]uint64)}
 	files, err := rec.survey(&cfg)
 	if err != nil {
 		return nil, Report{}, err
@@ -233,7 +233,8 @@ func (rec *recovery) load(i uint32) bool {
 		case recordPut:
 		case recordTombstone:
 			rec.report.Tombstones++
-			rec.tombstones[r.key] = max(rec.tombstones[r.key], r.seq)
+			d := l.index.digest(&r.key)
+			rec.tombstones[d] = max(rec.tombstones[d], r.seq)
 		case recordClear:
 			rec.report.Tombstones++
 			l.cleared[r.key.Namespace] = max(l.cleared[r.key.Namespace], r.seq)
@@ -280,15 +281,16 @@ func (rec *recovery) load(i uint32) bool {
 // enter puts a record into the index unless it is known not to count. False: the index is full.
 func (rec *recovery) enter(r *record, segment uint32) bool {
 	l := rec.l
-	e := l.index.find(&r.key)
+	d := l.index.digest(&r.key)
+	e := l.index.find(d)
 	switch {
-	case rec.dead(&r.key, r.seq):
+	case rec.dead(d, r.key.Namespace, r.seq):
 		rec.report.Superseded++
 	case e == 0:
 		if l.index.used() >= l.cfg.MaxEntries {
 			return false
 		}
-		l.index.insert(r, segment)
+		l.index.insert(d, r, segment)
 	case l.index.entries[e].seq < r.seq:
 		l.index.replace(e, r, segment)
 		rec.report.Superseded++
@@ -299,15 +301,16 @@ func (rec *recovery) enter(r *record, segment uint32) bool {
 }
 
 // dead says whether a tombstone or clear seen so far overtook the record.
-func (rec *recovery) dead(k *Key, seq uint64) bool {
-	return seq < rec.l.clearedAll || seq < rec.l.cleared[k.Namespace] || seq < rec.tombstones[*k]
+func (rec *recovery) dead(d digest, namespace, seq uint64) bool {
+	return seq < rec.l.clearedAll || len(rec.l.cleared) > 0 && seq < rec.l.cleared[namespace] ||
+		len(rec.tombstones) > 0 && seq < rec.tombstones[d]
 }
 
 // finish removes what tombstones and clears found later overtook, and leaves the log ready.
 func (rec *recovery) finish() {
 	l := rec.l
 	for i := uint32(1); i < l.index.high; i++ {
-		if e := &l.index.entries[i]; e.used == 1 && rec.dead(&e.key, e.seq) {
+		if e := &l.index.entries[i]; e.used() && rec.dead(e.digest, l.index.namespace(e), e.seq) {
 			l.index.remove(i)
 			rec.report.Superseded++
 		}

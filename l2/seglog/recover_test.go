@@ -57,7 +57,7 @@ func (r *rig) peek() (hits int) {
 			continue
 		}
 		e := &r.l.index.entries[i]
-		p := r.file(r.l.segs[e.segment].id)[int64(e.at)*unit:][:e.size]
+		p := r.file(r.l.segs[e.segment].id)[int64(e.at)*unit:][:e.size()]
 		if xxh3.Hash(p) == e.sum {
 			r.right(n, p)
 			hits++
@@ -214,7 +214,7 @@ func TestAPayloadMadeOfHeadersIsNeverARecord(t *testing.T) {
 	k = key(3)
 	require.True(t, r.l.Put(&k, Mem{Off: rigSlot, Len: rigSlot}, 2*BlockSize, 501))
 	r.run()
-	require.Equal(t, at*blockUnits, r.l.index.entries[r.l.index.find(&k)].at)
+	require.Equal(t, at*blockUnits, r.l.index.entries[r.l.index.find(r.l.index.digest(&k))].at)
 	// Without its header, all of it is looked at block by block.
 	clear(r.file(active.id)[int64(at-1)*BlockSize:][:BlockSize])
 	r.restart()
@@ -246,7 +246,7 @@ func TestTheHighestSequenceWinsWhereverItLies(t *testing.T) {
 	write(40, record{seq: base + 500, key: Key{Namespace: 0}, kind: recordClear})
 	r.restart()
 	require.True(t, r.has(1))
-	require.Equal(t, base+1000, r.l.index.entries[r.l.index.find(ptr(key(1)))].seq)
+	require.Equal(t, base+1000, r.l.index.entries[r.l.index.find(r.l.index.digest(ptr(key(1))))].seq)
 	require.True(t, r.has(2), "a tombstone of a lower sequence behind it")
 	require.False(t, r.has(3))
 	require.False(t, r.has(4), "a put of a lower sequence behind its tombstone")
@@ -404,7 +404,7 @@ func TestConfigsThatCannotWorkAreErrors(t *testing.T) {
 
 func TestAFlippedBitOfAValueIsAMissThenGoneAndCounted(t *testing.T) {
 	r := populated(t)
-	e := r.l.index.entries[r.l.index.find(ptr(key(5)))]
+	e := r.l.index.entries[r.l.index.find(r.l.index.digest(ptr(key(5))))]
 	r.file(r.l.segs[e.segment].id)[int64(e.at)*unit+4000] ^= 4
 	require.Nil(t, r.load(5))
 	require.False(t, r.has(5))
@@ -416,7 +416,7 @@ func TestAFlippedBitOfAValueIsAMissThenGoneAndCounted(t *testing.T) {
 
 func TestADeleteBetweenTheProcessesDeathAndThePowersHolds(t *testing.T) {
 	r := populated(t)
-	e := r.l.index.entries[r.l.index.find(ptr(key(0)))]
+	e := r.l.index.entries[r.l.index.find(r.l.index.digest(ptr(key(0))))]
 	old := r.l.segs[e.segment]
 	// The process died when the next life of that segment was written and not synced.
 	f := r.disk.files[old.id]

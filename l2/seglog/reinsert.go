@@ -88,15 +88,15 @@ func (l *Log) kept(size int64) bool {
 // worthKeeping says whether entry i, of the segment being evicted, is to be reinserted.
 func (l *Log) worthKeeping(i uint32) bool {
 	e := &l.index.entries[i]
-	n := int64(units(int64(e.size)))
+	n := int64(units(e.size()))
 	switch k := &l.keep; {
-	case e.heat < k.heat || e.ghost() || n > k.units || k.records == 0 || e.heat == k.heat && n > k.margin:
+	case e.heat() < k.heat || e.ghost() || n > k.units || k.records == 0 || e.heat() == k.heat && n > k.margin:
 		return false
 	case l.coveredEntry(e) || l.health != healthOK || l.phase != phaseOpen:
 		return false
 	}
-	for p := l.putKeys.first(l.index.hash(&e.key)); p != 0; p = l.putKeys.after(p) {
-		if q := l.puts.at(p); q.rec.key == e.key && q.state != putQueued && q.state != putDropped {
+	for p := l.putKeys.first(l.index.hash(e.digest)); p != 0; p = l.putKeys.after(p) {
+		if q := l.puts.at(p); q.digest == e.digest && q.state != putQueued && q.state != putDropped {
 			return false
 		}
 	}
@@ -115,7 +115,7 @@ const (
 // reinsert gives entry i a new place.
 func (l *Log) reinsert(i uint32) reinsertResult {
 	e := &l.index.entries[i]
-	size := int64(e.size)
+	size := e.size()
 	if l.copies >= copiesMax {
 		return reinsertBlocked
 	}
@@ -129,16 +129,17 @@ func (l *Log) reinsert(i uint32) reinsertResult {
 	l.seq++ // so that no clear to come has the group's
 	pi := l.puts.take()
 	p := l.puts.at(pi)
-	p.rec = record{key: e.key, seq: e.seq, sum: e.sum, size: size, kind: recordPut}
-	p.hash, p.sum, p.copied = l.index.hash(&e.key), sumDone, true
-	p.from, p.fromAt = e.segment, e.at
+	p.rec = record{seq: e.seq, sum: e.sum, size: size, kind: recordPut}
+	p.rec.key.Namespace = l.index.namespace(e) // the rest of the key comes from the disk
+	p.digest, p.hash, p.sum, p.copied, p.keyWanted = e.digest, l.index.hash(e.digest), sumDone, true, true
+	p.from, p.fromAt, p.fromHead = uint32(e.segment), e.at, e.head
 	l.putKeys.add(p.hash, pi)
 	l.copies++
 	l.segs[p.from].readers++
 	n := int64(units(size))
 	l.keep.units -= n
 	l.keep.records--
-	if e.heat == l.keep.heat {
+	if e.heat() == l.keep.heat {
 		l.keep.margin -= n
 	}
 	l.placePut(pi)
@@ -148,8 +149,8 @@ func (l *Log) reinsert(i uint32) reinsertResult {
 // endCopy lets the reinsertion p go. If it did not succeed, the record goes with the victim.
 func (l *Log) endCopy(p *put) {
 	l.copies--
-	if e := l.index.find(&p.rec.key); e != 0 {
-		if x := &l.index.entries[e]; x.seq == p.rec.seq && x.segment == p.from && l.segs[p.from].state == segmentEvicting {
+	if e := l.index.find(p.digest); e != 0 {
+		if x := &l.index.entries[e]; x.seq == p.rec.seq && uint32(x.segment) == p.from && l.segs[p.from].state == segmentEvicting {
 			l.evict(e)
 		}
 	}
@@ -206,6 +207,9 @@ func (l *Log) makeBuffers(base int64, n uint32) {
 // nextCopyLen is the length of the read of a reinsertion that would start next.
 func (l *Log) nextCopyLen() int64 {
 	p := l.puts.at(l.copyWork.head)
+	if p.keyWanted {
+		return BlockSize
+	}
 	if packed(p.rec.size) {
 		_, n := cover(p.fromAt, p.rec.size)
 		return n
@@ -222,6 +226,16 @@ func (l *Log) bufferMem(b uint32) Mem {
 func (l *Log) startCopy() *IO {
 	i := l.copyWork.head
 	p := l.puts.at(i)
+	if p.keyWanted {
+		p.keyWanted, p.keyHead = false, l.takeHead()
+		p.flying++
+		if !p.issuing() {
+			l.copyWork.remove(l.puts.links, i)
+		}
+		return l.startOp(task{use: useCopyKey, owner: i}, IO{
+			Kind: IORead, Mem: l.headMem(p.keyHead), Addr: l.headAddr(p.from, p.fromAt, p.fromHead),
+		})
+	}
 	b := l.bufferFree[len(l.bufferFree)-1]
 	l.bufferFree = l.bufferFree[:len(l.bufferFree)-1]
 	buf := &l.buffers[b]
@@ -240,6 +254,36 @@ func (l *Log) startCopy() *IO {
 		Kind: IORead, Mem: l.bufferMem(b),
 		Addr: Addr{Segment: l.segs[p.from].id, Off: from},
 	})
+}
+
+// copyable says whether a reinsertion has pieces that can be handed out.
+func (l *Log) copyable() bool {
+	if l.copyWork.n == 0 {
+		return false
+	}
+	if l.puts.at(l.copyWork.head).keyWanted {
+		return len(l.headFree) > 0
+	}
+	return len(l.bufferFree) > 0
+}
+
+// keyRead takes the result of reading the header that has the key of reinsertion i.
+func (l *Log) keyRead(i uint32, ok bool) {
+	p := l.puts.at(i)
+	p.flying--
+	var r record
+	if ok {
+		r, ok = l.listedAt(l.own(l.headMem(p.keyHead)), p.from, p.fromAt, p.fromHead, p.rec.seq)
+		ok = ok && l.index.digest(&r.key) == p.digest
+	}
+	l.headFree = append(l.headFree, p.keyHead)
+	p.rec.key = r.key
+	if !ok && p.state == putWriting {
+		l.stats.BadRecords++
+		l.drop(i)
+		return
+	}
+	l.putAdvance(i, p.group)
 }
 
 // copyRead takes the result of reading a piece into buffer b.

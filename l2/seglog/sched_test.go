@@ -250,14 +250,15 @@ func BenchmarkPutAndRead(b *testing.B) {
 func BenchmarkFind(b *testing.B) {
 	x := newIndex(&Config{MaxEntries: 1 << 20, HashMask: ^uint64(0)}, 1)
 	for n := range 1 << 20 {
-		x.insert(&record{key: key(n), at: 1, kind: recordPut}, 0)
+		k := key(n)
+		x.insert(x.digest(&k), &record{key: k, seq: 1, at: 1, kind: recordPut}, 0)
 	}
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
 		n = (n + 7919) & (1<<20 - 1)
 		k := key(n)
-		if x.find(&k) == 0 {
+		if x.find(x.digest(&k)) == 0 {
 			b.Fatal("lost")
 		}
 	}

@@ -53,7 +53,7 @@ func (s *sim) verifyAll() {
 			continue
 		}
 		en := &s.l.index.entries[e]
-		p := make([]byte, en.size)
+		p := make([]byte, en.size())
 		_, err := s.disk.ReadAt(s.l.segs[en.segment].id, p, int64(en.at)*unit)
 		require.NoError(s.t, err)
 		if s.torn && xxh3.Hash(p) != en.sum {

@@ -41,7 +41,7 @@ func (l *Log) sweepSome() {
 		}
 		if l.cursor < x.high {
 			e := &x.entries[l.cursor]
-			if e.used == 1 && l.coveredEntry(e) {
+			if e.used() && l.coveredEntry(e) {
 				x.remove(l.cursor)
 			}
 			l.cursor++
@@ -69,5 +69,5 @@ func (l *Log) swept(s *sweep) bool {
 
 // coveredEntry is covered for an entry.
 func (l *Log) coveredEntry(e *entry) bool {
-	return e.seq < l.clearedAll || len(l.cleared) > 0 && e.seq < l.cleared[e.key.Namespace]
+	return e.seq < l.clearedAll || len(l.cleared) > 0 && e.seq < l.cleared[l.index.namespace(e)]
 }
