@@ -55,8 +55,18 @@ func (h *helpers) close() {
 func (h *helpers) runFiles() {
 	for io := range h.files {
 		err := h.do(io)
-		h.box.report(result{id: io.ID, res: -segdir.Errno(err), err: err})
+		r := result{id: io.ID, res: -segdir.Errno(err), err: err}
+		if io.Kind != seglog.IOSync {
+			r.free, r.freeKnown = h.freeSpace()
+		}
+		h.box.report(r)
 	}
+}
+
+// freeSpace is what the file system has, if it says so.
+func (h *helpers) freeSpace() (int64, bool) {
+	n, err := h.dir.FreeSpace()
+	return n, err == nil
 }
 
 // do carries out an I/O on a whole file.

@@ -144,6 +144,9 @@ func (l *loop) finishIO(r result) {
 	if r.err != nil {
 		l.lastErr = r.err
 	}
+	if r.freeKnown {
+		l.log.SetFree(r.free)
+	}
 	l.log.Done(r.id, r.res, r.sum)
 }
 

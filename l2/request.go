@@ -250,6 +250,9 @@ type result struct {
 	res int64
 	sum uint64
 	err error // what was behind a negative res
+
+	free      int64 // bytes that the file system has left
+	freeKnown bool
 }
 
 // send leaves a request, unless nobody would take it.

@@ -73,6 +73,8 @@ type Options struct {
 	// MaxEntries is how many values the store can hold at most. Each takes about 64
 	// bytes of memory. The default is one for each 64 KiB of Size.
 	MaxEntries int
+	// WriteLimit is the most bytes written to the disk in a second. The default is no limit.
+	WriteLimit int64
 	// Namespace separates the keys of several users of a directory: each sees only
 	// those put under its own name.
 	Namespace string
@@ -96,6 +98,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("l2: Options.Memory is %d, want %d or more", o.Memory, MinMemory)
 	case o.SegmentSize < 0 || o.SegmentSize%seglog.BlockSize != 0:
 		return o, fmt.Errorf("l2: Options.SegmentSize is %d, want a multiple of %d", o.SegmentSize, seglog.BlockSize)
+	case o.WriteLimit < 0:
+		return o, fmt.Errorf("l2: Options.WriteLimit is %d", o.WriteLimit)
 	case o.MaxEntries < 0:
 		return o, fmt.Errorf("l2: Options.MaxEntries is %d", o.MaxEntries)
 	}
@@ -157,11 +161,15 @@ func openOn(dir string, opts Options, newRing func() (ring.Interface, error)) (*
 		Arena:       arena.bytes,
 		MaxEntries:  opts.MaxEntries,
 		MaxInFlight: maxInFlight,
+		WriteLimit:  opts.WriteLimit,
 		Nonce:       nonce,
 		Seed:        seed(),
 	}, files)
 	if err != nil {
 		return nil, fmt.Errorf("l2: open %s: %w", dir, err)
+	}
+	if free, err := files.FreeSpace(); err == nil {
+		log.SetFree(free)
 	}
 	for _, ignored := range report.Ignored {
 		opts.Logger.Warn("ignored a segment", "dir", dir, "reason", ignored)

@@ -46,7 +46,9 @@ type Config struct {
 
 	L2Dir  string // directory of the disk tier; empty: none
 	L2Size int64  // bytes it may take on disk
-	Write  engine.WriteMode
+	// L2WriteLimit is the most bytes written to it in a second; 0: no limit.
+	L2WriteLimit int64
+	Write        engine.WriteMode
 
 	Token   string        // if not empty, clients must present it
 	HTTP    string        // HOST:PORT of /metrics, /healthz and /readyz; empty: none
@@ -105,6 +107,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("server: a pool of %d bytes: give it %d at least", c.L1Size, l1SizeMin)
 	case c.L2Dir != "" && c.L2Size < l2SizeMin:
 		return fmt.Errorf("server: %d bytes of disk in %s: give it %d at least", c.L2Size, c.L2Dir, l2SizeMin)
+	case c.L2WriteLimit < 0:
+		return fmt.Errorf("server: a limit of %d bytes a second for the disk tier: give 0 for none, or more", c.L2WriteLimit)
 	case c.Limits.Conns < 0 || c.Limits.Conns > connsMax:
 		return fmt.Errorf("server: a limit of %d connections: give 1 to %d", c.Limits.Conns, connsMax)
 	}

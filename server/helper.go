@@ -54,6 +54,7 @@ type result struct {
 type segmentFiles interface {
 	Create(id seglog.SegmentID, size int64) error
 	Remove(id seglog.SegmentID) error
+	FreeSpace() (int64, error)
 }
 
 // helpers are the goroutines beside the loop. The loop hands them jobs at the end of a turn
@@ -73,6 +74,7 @@ type helpers struct {
 	jobs     []job
 	results  []result
 	ready    int64 // bytes of the pool that are populated
+	free     int64 // bytes of the disk tier's file system, as of the last file made or removed; or -1
 	failure  error // what ended the population early
 	stopping bool
 	group    sync.WaitGroup
@@ -81,6 +83,7 @@ type helpers struct {
 // start starts the goroutines.
 func (h *helpers) start() {
 	h.work.L = &h.mutex
+	h.free = -1
 	for range helperCount {
 		h.group.Go(h.run)
 	}
@@ -125,6 +128,15 @@ func (h *helpers) news(dst []result) ([]result, int64, error) {
 	return dst, h.ready, failure
 }
 
+// freeSpace takes what the last file that was made or removed has left of the disk tier's file system, once.
+func (h *helpers) freeSpace() (int64, bool) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	free := h.free
+	h.free = -1
+	return free, free >= 0
+}
+
 // run does jobs until stop.
 func (h *helpers) run() {
 	for {
@@ -142,7 +154,16 @@ func (h *helpers) run() {
 		case jobRemove:
 			done.res = h.report("remove", j.segment, h.dir.Remove(j.segment))
 		}
+		free := int64(-1)
+		if j.kind != jobSum {
+			if n, err := h.dir.FreeSpace(); err == nil {
+				free = n
+			}
+		}
 		h.mutex.Lock()
+		if j.kind != jobSum {
+			h.free = free
+		}
 		h.results = append(h.results, done)
 		h.mutex.Unlock()
 		h.ring.Wake()

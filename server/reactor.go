@@ -50,6 +50,7 @@ type reactor struct {
 	pool  *l1.Pool
 	dir   *segdir.Dir // nil: no disk tier
 	arena []byte      // the log's memory
+	tier  *seglog.Log // the engine's: only what a disk tells its log goes round that
 	log   *slog.Logger
 
 	start time.Time
@@ -265,6 +266,9 @@ func (r *reactor) news() {
 	var ready int64
 	var failure error
 	r.results, ready, failure = r.helpers.news(r.results[:0])
+	if free, ok := r.helpers.freeSpace(); ok {
+		r.tier.SetFree(free)
+	}
 	for i := range r.results {
 		r.diskDone(r.results[i].op, r.results[i].res, r.results[i].sum)
 	}

@@ -305,7 +305,7 @@ func (s *Server) recoverLog(seed uint64) (*seglog.Log, error) {
 		return nil, nil
 	}
 	log, report, err := seglog.Recover(seglog.Config{
-		Size: segdir.Usable(s.cfg.L2Size), Arena: s.r.arena, Seed: seed,
+		Size: segdir.Usable(s.cfg.L2Size), Arena: s.r.arena, Seed: seed, WriteLimit: s.cfg.L2WriteLimit,
 		Nonce: func() (nonce [16]byte) {
 			_, _ = rand.Read(nonce[:]) // never fails
 			return nonce
@@ -315,6 +315,10 @@ func (s *Server) recoverLog(seed uint64) (*seglog.Log, error) {
 		return nil, fmt.Errorf("server: recover the disk tier in %s: %w", s.cfg.L2Dir, err)
 	}
 	s.cfg.Logger.Info("disk tier recovered", "dir", s.cfg.L2Dir, "segments", report.Segments, "records", report.Records)
+	if free, err := s.r.dir.FreeSpace(); err == nil {
+		log.SetFree(free)
+	}
+	s.r.tier = log
 	for _, what := range report.Ignored {
 		s.cfg.Logger.Warn("disk tier: ignored: " + what)
 	}

@@ -17,6 +17,8 @@ type Config struct {
 	MaxInFlightBytes int64           // bytes being read and written at once at most; default 32 MiB (a single I/O may exceed it)
 	IOSize           int64           // longest read or write of a value, in bytes: a multiple of BlockSize; default 1 MiB
 	Nonce            func() [16]byte // 128 random bits, for each life of a segment; required
+	WriteLimit       int64           // bytes written a second at most; 0: no limit. Deletes count, and do not wait
+	FreeMin          int64           // bytes of the file system that stay free, see SetFree; default SegmentSize
 	StoreID          [16]byte        // segments of another store are ignored; zero: that of the newest segment, or a new one
 	Seed             uint64          // of the hash of keys in memory
 	foldDigest       bool            // tests: few digests for all keys
@@ -75,10 +77,11 @@ func (c Config) withDefaults(found int64) (Config, error) {
 	defaultTo(&c.MaxInFlight, 64)
 	defaultTo(&c.MaxInFlightBytes, 32<<20)
 	defaultTo(&c.IOSize, 1<<20)
+	defaultTo(&c.FreeMin, c.SegmentSize)
 	defaultTo(&c.HashMask, ^uint64(0))
 	c.MaxInFlight = max(c.MaxInFlight, 4)
 	c.MaxEntries = min(max(c.MaxEntries, 2*blockRecords), 1<<31)
-	if c.MaxQueue < 1 || c.MaxFences < 1 || c.MaxInFlightBytes < 1 || c.IOSize < BlockSize || c.IOSize%BlockSize != 0 {
+	if c.WriteLimit < 0 || c.FreeMin < 0 || c.MaxQueue < 1 || c.MaxFences < 1 || c.MaxInFlightBytes < 1 || c.IOSize < BlockSize || c.IOSize%BlockSize != 0 {
 		return c, fmt.Errorf("%w: a limit is negative, or the I/O size %d no multiple of %d", ErrConfig, c.IOSize, BlockSize)
 	}
 	return c, nil

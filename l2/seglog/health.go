@@ -95,9 +95,11 @@ func (l *Log) heal() {
 	l.backoff = 0
 }
 
-// Tick tells the time since start. The driver calls it about once a second: it drives the retries of a degraded log.
+// Tick tells the time since start. The driver calls it about once a second: it drives the retries of a
+// degraded log and the limit on what is written.
 func (l *Log) Tick(now time.Duration) {
 	l.now = max(l.now, now)
+	l.limit.fill(l.now)
 	if l.health == healthDegraded && l.now >= l.retryAt && l.phase == phaseOpen {
 		l.backoff = min(2*l.backoff, backoffMax)
 		l.retryAt = l.now + l.backoff

@@ -58,8 +58,9 @@ func (l *Log) NextIO() (*IO, bool) {
 		return l.startTask(t), true
 	}
 	// Loads go before stores, but where both wait neither takes more than three quarters.
-	copies := l.copyable()
-	reads, writes := l.readSums.n > 0 || l.readable(), l.work.n > 0
+	limited := l.limited()
+	copies := !limited && l.copyable()
+	reads, writes := l.readSums.n > 0 || l.readable(), !limited && l.work.n > 0
 	if reads && l.share(&l.loads, l.nextReadLen(), writes || copies) {
 		return l.startRead(), true
 	}
@@ -173,6 +174,9 @@ func (l *Log) startOp(t task, io IO) *IO {
 	o.task = t
 	io.ID = uint64(o.generation)<<32 | uint64(i)
 	o.io = io
+	if io.Kind == IOWrite {
+		l.limit.take(io.Mem.Len)
+	}
 	side := l.side(&io)
 	side.ops++
 	side.bytes += ioBytes(&io)

@@ -149,6 +149,8 @@ type Log struct {
 	loads    load
 	stores   load
 	outcomes ring[Outcome]
+	limit    bucket
+	free     int64 // bytes of the file system, or freeUnknown
 }
 
 // newLog makes a log of n segments, all absent. cfg has its defaults.
@@ -160,6 +162,8 @@ func newLog(cfg Config, n int) *Log {
 		putKeys: newChain(min(cfg.MaxQueue, 1<<16)), fenceKeys: newChain(1 << 13),
 		ops: make([]op, cfg.MaxInFlight), opFree: make([]uint32, 0, cfg.MaxInFlight),
 	}
+	l.limit = bucket{rate: cfg.WriteLimit, tokens: cfg.WriteLimit}
+	l.free = freeUnknown
 	for i := range l.ops {
 		l.opFree = append(l.opFree, uint32(i))
 	}

@@ -35,9 +35,12 @@ func (l *Log) reclaim() {
 		l.startLife(i)
 		return
 	}
-	if i := l.pick(segmentAbsent); i != none && l.now >= l.fileAt && l.diskBytes+l.cfg.SegmentSize <= l.cfg.Size {
+	if i := l.pick(segmentAbsent); i != none && l.now >= l.fileAt && l.roomForFile() {
 		l.spare = i
 		l.moveSegment(i, segmentCreating)
+		if l.free != freeUnknown {
+			l.free -= l.cfg.SegmentSize // until it is told again
+		}
 		l.control.push(task{use: useCreate, owner: i})
 		return
 	}

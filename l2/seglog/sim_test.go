@@ -87,6 +87,9 @@ func newSim(t *testing.T, seed uint64) *sim {
 		MaxInFlight: 4 + rng.IntN(28), MaxInFlightBytes: int64(1+rng.IntN(20)) * 16384, IOSize: int64(1+rng.IntN(6)) * BlockSize,
 		Nonce: s.nonce, Seed: seed,
 	}
+	if rng.IntN(4) == 0 {
+		s.cfg.WriteLimit = 1 << (14 + rng.IntN(8))
+	}
 	if rng.IntN(3) == 0 {
 		s.steady = true
 		s.faults /= 10
@@ -172,6 +175,9 @@ func (s *sim) step() {
 		s.now += time.Duration(s.rng.IntN(2000)) * time.Millisecond
 		s.l.Tick(s.now)
 	default:
+		if s.rng.IntN(20) == 0 {
+			s.l.SetFree(int64(s.rng.IntN(int(2 * s.cfg.Size))))
+		}
 		if s.rng.IntN(60) == 0 {
 			s.createFail = !s.createFail && s.faults > 0
 		}

@@ -69,6 +69,7 @@ func (s *sim) verifyAll() {
 func (s *sim) settle(idle func() bool) {
 	faults := s.faults
 	s.faults, s.createFail = 0, false
+	s.l.SetFree(1 << 40)
 	for range 20000 {
 		s.l.Flush()
 		s.begin(1000)

@@ -240,7 +240,7 @@ func (e *Engine) fireTimers() {
 	}
 }
 
-// degradedTick is how often a disk tier that is not well is looked at.
+// degradedTick is how often a disk tier that is not well, or held up by its limit, is looked at.
 const degradedTick = 250 * time.Millisecond
 
 // NextTick says when the engine wants an EventTick at the latest, if it wants one.
@@ -249,7 +249,7 @@ func (e *Engine) NextTick() (time.Duration, bool) {
 	if e.again || len(e.clears) > 0 || e.log != nil && e.log.Pending() {
 		return e.now, true
 	}
-	if e.log != nil && e.log.State() == seglog.StateDegraded {
+	if e.log != nil && (e.log.State() == seglog.StateDegraded || e.log.Throttled()) {
 		if d := e.now + degradedTick; !ok || d < at {
 			at, ok = d, true
 		}

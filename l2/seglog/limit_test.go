@@ -1,0 +1,105 @@
+package seglog
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestValuesAreWrittenNoFasterThanTheLimit(t *testing.T) {
+	const limit = 1 << 20
+	for _, size := range []int64{200000, 3000} {
+		r := newRig(t, 6, func(c *Config) { bigger(c); c.WriteLimit = limit; c.MaxEntries = 50000 })
+		r.run()
+		n, start := 0, r.l.Stats().WriteBytes
+		for range 100 { // ten seconds
+			for int64(r.l.puts.used())*size < 4*limit {
+				n++
+				slot := int64(n%8) * rigSlot
+				k := key(n)
+				require.True(t, r.l.Put(&k, Mem{Off: slot, Len: rigSlot}, size, Token(n)))
+			}
+			r.tick(100 * time.Millisecond)
+			written := int64(r.l.Stats().WriteBytes - start)
+			allowed := int64(float64(limit) * (1 + r.now.Seconds()))
+			require.LessOrEqual(t, written, allowed+2<<20, "after %v", r.now)
+		}
+		written := int64(r.l.Stats().WriteBytes - start)
+		require.Greater(t, written, int64(9*limit), "and not much slower")
+		require.True(t, r.l.Throttled())
+
+		r.tok = 1 << 20
+		tok := r.delete(1) // deletes do not wait
+		require.NotZero(t, tok)
+		r.run()
+		require.Equal(t, ResultOK, r.ended[tok].Result)
+		r.close() // nor does the end
+	}
+}
+
+func TestNoLimitIsNone(t *testing.T) {
+	var b bucket
+	b.take(1 << 40)
+	require.False(t, b.dry())
+	b = bucket{rate: 1000, tokens: 1000}
+	b.take(1500)
+	require.True(t, b.dry())
+	for i := range 1000 { // steps in which less than a byte comes
+		b.fill(time.Duration(i+1) * 500 * time.Microsecond)
+	}
+	require.InDelta(t, 0, b.tokens, 1)
+	b.fill(time.Hour)
+	require.EqualValues(t, 1000, b.tokens)
+}
+
+func TestNoFileIsMadeWhereTheFileSystemHasNoRoom(t *testing.T) {
+	r := newRig(t, 8, func(c *Config) { c.FreeMin = 10 << 20 })
+	r.l.SetFree(10<<20 + 5*r.cfg.SegmentSize)
+	for n := range 100 {
+		r.store(n, 50000)
+	}
+	s := r.l.Stats()
+	// The first was created before it was told.
+	require.LessOrEqual(t, int64(s.DiskBytes), 6*r.cfg.SegmentSize)
+	require.Positive(t, s.EvictedSegments, "the oldest went instead")
+	require.Zero(t, s.IOErrors)
+	require.Equal(t, StateOK, r.l.State())
+	r.l.SetFree(1 << 40)
+	for n := range 100 {
+		r.store(n, 50000)
+	}
+	for n := range 20 {
+		r.store(n, 50000)
+	}
+	r.sees(19, 50000)
+}
+
+func TestAStoreWithoutRoomForOneFileIsDegradedUntilThereIs(t *testing.T) {
+	r := newRig(t, 8, nil)
+	r.l, _, _ = Recover(r.cfg, r.disk)
+	r.l.SetFree(0)
+	r.broken = func(io *IO) int64 { // the one that was queued before it was told
+		if io.Kind == IOCreate {
+			return -28
+		}
+		return 0
+	}
+	tok := r.put(1, 50000)
+	r.run()
+	require.Equal(t, ResultIO, r.ended[tok].Result)
+	require.Equal(t, StateDegraded, r.l.State())
+	r.broken = nil
+	for range 60 {
+		r.tick(time.Second)
+	}
+	require.Equal(t, StateDegraded, r.l.State())
+	require.Zero(t, r.l.Stats().DiskBytes)
+	r.l.SetFree(1 << 40)
+	for range 60 {
+		r.tick(time.Second)
+	}
+	require.Equal(t, StateOK, r.l.State())
+	r.store(2, 50000)
+	r.sees(2, 50000)
+}
