@@ -9,7 +9,7 @@ import (
 )
 
 func TestARecordTakes64BytesOfMemory(t *testing.T) {
-	const n = 1 << 20
+	const n = 1 << 19
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

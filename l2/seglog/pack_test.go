@@ -26,12 +26,12 @@ func TestManySmallValuesTakeAboutTheirSize(t *testing.T) {
 	require.EqualValues(t, n, s.Records)
 	require.Less(t, s.WriteBytes, uint64(n*size*35/10), "value, its two records and their blocks")
 	require.LessOrEqual(t, int64(s.DiskBytes), r.cfg.Size)
-	for i := 0; i < n; i += 997 {
+	for i := 0; i < n; i += 9973 {
 		r.sees(i, size)
 	}
 	r.restart()
 	require.Equal(t, n, r.report.Records)
-	for i := 0; i < n; i += 997 {
+	for i := 0; i < n; i += 9973 {
 		r.sees(i, size)
 	}
 }
