@@ -91,6 +91,32 @@ func BenchmarkHoldRelease(b *testing.B) {
 	}
 }
 
+func BenchmarkPolicies(b *testing.B) {
+	const room = 100_000
+	for _, p := range policies {
+		b.Run(p.String(), func(b *testing.B) {
+			tab := newTableWith(p, room, room*8)
+			rng := rand.New(rand.NewPCG(1, 1))
+			b.ReportAllocs()
+			hits := 0
+			for b.Loop() {
+				n := rng.Uint64N(room * 16)
+				if n%4 != 0 {
+					n = rng.Uint64N(room / 2)
+				}
+				k := keyOf(n)
+				if r, _, ok := tab.Find(&k); ok {
+					tab.Touch(r)
+					hits++
+				} else {
+					put(b, tab, n, Unit)
+				}
+			}
+			b.ReportMetric(float64(hits)/float64(b.N), "hits")
+		})
+	}
+}
+
 func BenchmarkStagePublishEvict(b *testing.B) {
 	for _, objects := range []int{1e3, 1e6} {
 		b.Run(fmt.Sprint(objects), func(b *testing.B) {

@@ -81,8 +81,8 @@ func (t *Table) checkObject(i uint32, o *object) error {
 	if o.dirty && o.state != StateReady {
 		return fmt.Errorf("dirty while %v", o.state)
 	}
-	if !o.evictable() && (o.next != 0 || o.prev != 0) {
-		return errors.New("linked but not evictable")
+	if o.next != 0 {
+		return errors.New("on the spare list but in use")
 	}
 	if o.size == 0 {
 		return nil
@@ -133,25 +133,9 @@ func (t *Table) checkIndex() error {
 	return nil
 }
 
-// checkEvictable walks the evictable list.
+// checkEvictable has the policy compare its lists with who is evictable.
 func (t *Table) checkEvictable() error {
-	want := 0
-	for i := uint32(1); i <= t.touched; i++ {
-		if t.objects[i].evictable() {
-			want++
-		}
-	}
-	n := 0
-	for i, newer := t.objects[0].next, uint32(0); i != 0; i, newer = t.objects[i].next, i {
-		o := &t.objects[i]
-		if n++; n > want || !o.evictable() || o.prev != newer {
-			return fmt.Errorf("l1/table: evictable list is broken at object %d", i)
-		}
-	}
-	if n != want {
-		return fmt.Errorf("l1/table: evictable list has %d objects, want %d", n, want)
-	}
-	return nil
+	return t.policy.check(func(i uint32) bool { return t.objects[i].evictable() })
 }
 
 // checkSpare walks the list of free entries.

@@ -14,6 +14,7 @@ func (t *Table) Publish(r Ref, dirty bool) bool {
 	t.leave(r.index())
 	o.moveTo(StateReady)
 	o.dirty = dirty
+	t.policy.admit(r.index(), o.hash, t.room())
 	t.enter(r.index())
 	return true
 }
@@ -61,6 +62,7 @@ func (t *Table) Loaded(r Ref) bool {
 	mustBe(o, StateLoading, "load's end")
 	t.leave(r.index())
 	o.moveTo(StateReady)
+	t.policy.admit(r.index(), o.hash, t.room())
 	t.enter(r.index())
 	return true
 }
@@ -153,15 +155,23 @@ func (t *Table) Delete(r Ref) bool {
 	return true
 }
 
-// Touch makes r the most recently used of the evictable objects. Others are
-// not in that order: they enter it, as the most recently used, when their last
-// hold is released or they are cleaned.
+// Touch tells the policy that r was used, and makes r the most recently used of
+// the evictable objects. Those that are not evictable come to be the most
+// recently used when their last hold is released or they are cleaned. It changes
+// nothing for an object that is not ready.
 func (t *Table) Touch(r Ref) {
-	i := r.index()
-	if t.object(r).evictable() {
-		t.unlink(i)
-		t.link(i)
+	if o := t.object(r); o.state == StateReady {
+		t.policy.touch(r.index(), o.hash, o.evictable())
 	}
+}
+
+// room is about how many objects like those that are there the pool holds.
+func (t *Table) room() int {
+	most := len(t.objects) - 1
+	if used := t.memory.Ready() - t.memory.FreeBytes(); used > 0 {
+		most = min(most, int(float64(t.sums.objects)*float64(min(t.memory.Size(), t.trimmed))/float64(used)))
+	}
+	return max(most, 1)
 }
 
 // retire frees an object that is out of the index, or dooms it while it is

@@ -332,30 +332,38 @@ func (m *model) step() {
 }
 
 func TestRandomOperationsAgreeWithAMap(t *testing.T) {
-	for _, mask := range []uint64{0, 0xff} {
-		for seed := range uint64(6) {
-			t.Run(fmt.Sprintf("mask %x seed %d", mask, seed), func(t *testing.T) {
-				t.Logf("seed %d", seed)
-				t.Parallel()
-				const units = 160
-				m := &model{
-					t: t, rng: rand.New(rand.NewPCG(seed, mask)), max: 20 + int(seed)*20, size: units * Unit, ready: 16 * Unit,
-					byKey: map[Key]*modelObject{}, ends: map[Result]int{},
+	for _, policy := range policies {
+		for _, mask := range []uint64{0, 0xff} {
+			for seed := range uint64(6) {
+				if policy == PolicyLRU || seed%3 == 1 {
+					t.Run(fmt.Sprintf("%v mask %x seed %d", policy, mask, seed), func(t *testing.T) {
+						t.Parallel()
+						runModel(t, policy, mask, seed)
+					})
 				}
-				m.tab = New(Config{Size: m.size, MaxObjects: m.max, Seed: seed, HashMask: mask})
-				m.tab.Grow(m.ready)
-				for range 2500 {
-					m.step()
-					m.compare()
-				}
-				t.Logf("results %v, evictions %d", m.ends, m.tab.Usage().Evictions)
-				for _, res := range []Result{Staged, ExistsReady, ExistsBusy, NoSpace, TooLarge} {
-					require.NotZero(t, m.ends[res], "%v never happened", res)
-				}
-				m.drain()
-			})
+			}
 		}
 	}
+}
+
+func runModel(t *testing.T, policy Policy, mask, seed uint64) {
+	t.Logf("seed %d", seed)
+	const units = 160
+	m := &model{
+		t: t, rng: rand.New(rand.NewPCG(seed, mask)), max: 20 + int(seed)*20, size: units * Unit, ready: 16 * Unit,
+		byKey: map[Key]*modelObject{}, ends: map[Result]int{},
+	}
+	m.tab = New(Config{Size: m.size, MaxObjects: m.max, Seed: seed, HashMask: mask, Policy: policy})
+	m.tab.Grow(m.ready)
+	for range 2500 {
+		m.step()
+		m.compare()
+	}
+	t.Logf("results %v, evictions %d", m.ends, m.tab.Usage().Evictions)
+	for _, res := range []Result{Staged, ExistsReady, ExistsBusy, NoSpace, TooLarge} {
+		require.NotZero(t, m.ends[res], "%v never happened", res)
+	}
+	m.drain()
 }
 
 // drain ends everything and asks for the whole pool at once.

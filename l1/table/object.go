@@ -8,7 +8,7 @@ type object struct {
 	generation uint32 // of this life, or of the next one when free
 	holds      uint32
 	data       uint32 // the owner's word
-	next, prev uint32 // evictable list (toward older, toward newer) or spare list (next)
+	next       uint32 // spare list
 	hash       uint32
 	state      State
 	dirty      bool // ready only: the disk should have its bytes and has not

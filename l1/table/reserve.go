@@ -7,7 +7,7 @@ const (
 	workMax = 1024
 	// evictionWork is what an eviction costs: index, lists, allocator.
 	evictionWork = 16
-	// candidatesMax is how many of the oldest objects are looked at for a place
+	// candidatesMax is how many of the objects that go next are looked at for a place
 	// where a hole could grow to the size needed.
 	candidatesMax = 8
 	// neighboursMax is how many neighbours of a candidate are looked at before
@@ -36,10 +36,11 @@ func (t *Table) reserve(size int64) (off int64, res Result) {
 		return 0, NoSpace // evicting all of it would be for nothing
 	}
 	if !t.hasEntry() {
-		if t.oldest() == 0 {
+		i := t.policy.victim()
+		if i == 0 {
 			return 0, NoSpace
 		}
-		t.evict(t.oldest())
+		t.evict(i)
 	}
 	if need == 0 {
 		return 0, Staged
@@ -48,44 +49,50 @@ func (t *Table) reserve(size int64) (off int64, res Result) {
 		if off, ok := t.memory.Alloc(size); ok {
 			return off, Staged
 		}
-		if t.oldest() == 0 {
-			return 0, NoSpace
-		}
 		if work >= workMax {
 			return 0, Again
 		}
-		work += evictionWork + t.makeRoom(need)
+		looks, ok := t.makeRoom(need)
+		if !ok {
+			return 0, NoSpace
+		}
+		work += evictionWork + looks
 	}
 }
 
-// makeRoom evicts one object: the oldest while there are not enough bytes, and
-// then one that makes a hole larger. It returns how many blocks it looked at.
-func (t *Table) makeRoom(need int64) (looks int) {
-	if t.memory.FreeBytes() < need {
-		t.evict(t.oldest())
-		return 0
-	}
-	if t.hole.active {
+// makeRoom evicts one object: the policy's choice while there are not enough
+// bytes, and then one that makes a hole larger. It returns how many blocks it
+// looked at; ok is false when there is none to evict.
+func (t *Table) makeRoom(need int64) (looks int, ok bool) {
+	if t.hole.active && t.memory.FreeBytes() >= need {
 		if i := t.holeNeighbour(); i != 0 {
 			t.hole.at = t.evict(i)
-			return 0
+			return 0, true
 		}
 		t.hole.active = false
 	}
-	i := t.oldest()
+	first := t.policy.victim()
+	if first == 0 {
+		return 0, false
+	}
+	if t.memory.FreeBytes() < need {
+		t.evict(first)
+		return 0, true
+	}
+	i := first
 	for range candidatesMax {
 		ok, n := t.promising(i, need)
 		looks += n
 		if ok {
 			t.hole = hole{at: t.evict(i), active: true}
-			return looks
+			return looks, true
 		}
-		if i = t.objects[i].prev; i == 0 {
+		if i = t.policy.after(i); i == 0 {
 			break
 		}
 	}
-	t.evict(t.oldest())
-	return looks
+	t.evict(first)
+	return looks, true
 }
 
 // holeNeighbour returns the evictable object next to the hole, 0 if there is
@@ -149,6 +156,22 @@ func (t *Table) evict(i uint32) uint32 {
 	}
 	t.remove(i)
 	t.leave(i)
+	t.policy.evict(i, t.objects[i].hash)
 	t.sums.evictions++
 	return t.free(i)
+}
+
+// Trim evicts, in the policy's order, until objects have no more than most bytes of
+// the pool. It returns whether they do; when they do not and it evicted something,
+// the caller may ask again.
+func (t *Table) Trim(most int64) bool {
+	t.trimmed = most
+	for work := 0; t.memory.Ready()-t.memory.FreeBytes() > most; work += evictionWork {
+		i := t.policy.victim()
+		if i == 0 || work >= workMax {
+			return false
+		}
+		t.evict(i)
+	}
+	return true
 }

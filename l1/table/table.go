@@ -5,7 +5,8 @@
 //
 // The files, in the order a request meets them: index.go (key to object),
 // reserve.go (memory for a new object, evicting as needed), allocator.go and
-// classes.go (which bytes), state.go and life.go (what may happen next).
+// classes.go (which bytes), state.go and life.go (what may happen next),
+// policy.go and adaptive.go (who is evicted).
 //
 // Everything lives in arrays made by [New], indexed by uint32 and free of
 // pointers, so that no operation allocates and the garbage collector has
@@ -45,6 +46,8 @@ type Config struct {
 	MaxObjects int
 	// Seed of the index's hash, so that a peer cannot choose keys that collide.
 	Seed uint64
+	// Policy says which object is evicted first.
+	Policy Policy
 	// HashMask is applied to the hash of a key; zero means all bits. Tests fold
 	// the hash with it to make every chain long.
 	HashMask uint64
@@ -97,10 +100,12 @@ func (r Result) String() string {
 // bug, and the table panics.
 type Table struct {
 	memory  Allocator
-	objects []object // objects[0] is the evictable list's sentinel, never an object
+	objects []object // objects[0] is never an object
 	spare   uint32   // head of the list of free entries, linked by next
 	touched uint32   // entries above this one were never used
 	index   index
+	policy  policy
+	trimmed int64 // bytes that the last Trim left, all of the pool before
 	hole    hole
 	sums    sums
 }
@@ -114,7 +119,7 @@ func New(cfg Config) *Table {
 	if cfg.MaxObjects <= 0 || cfg.MaxObjects >= math.MaxUint32/4 {
 		panic("l1/table: number of objects is out of range")
 	}
-	t := &Table{objects: make([]object, cfg.MaxObjects+1)}
+	t := &Table{objects: make([]object, cfg.MaxObjects+1), policy: newPolicy(cfg), trimmed: MaxSize}
 	t.memory.init(cfg.Size)
 	t.index.init(cfg)
 	return t

@@ -74,46 +74,25 @@ func (s *sums) add(o *object, n int64) {
 	}
 }
 
-// leave takes object i out of the sums and the evictable list, before its state,
+// leave takes object i out of the sums and the evictable ones, before its state,
 // holds or dirt change.
 func (t *Table) leave(i uint32) {
 	o := &t.objects[i]
 	t.sums.add(o, -1)
 	if o.evictable() {
-		t.unlink(i)
+		t.policy.unlink(i)
 	}
 }
 
-// enter puts object i into the sums and, as the most recently used one, the
-// evictable list, as its state, holds and dirt say.
+// enter puts object i into the sums and, as the most recently used one, among the
+// evictable ones, as its state, holds and dirt say.
 func (t *Table) enter(i uint32) {
 	o := &t.objects[i]
 	t.sums.add(o, 1)
 	if o.evictable() {
-		t.link(i)
+		t.policy.link(i)
 	}
 }
-
-// link puts object i at the newest end of the evictable list, which is a ring
-// through the sentinel.
-func (t *Table) link(i uint32) {
-	first := t.objects[0].next
-	t.objects[i].prev = 0
-	t.objects[i].next = first
-	t.objects[first].prev = i
-	t.objects[0].next = i
-}
-
-// unlink takes object i out of the evictable list.
-func (t *Table) unlink(i uint32) {
-	o := &t.objects[i]
-	t.objects[o.prev].next = o.next
-	t.objects[o.next].prev = o.prev
-	o.next, o.prev = 0, 0
-}
-
-// oldest returns the least recently used evictable object, 0 if there is none.
-func (t *Table) oldest() uint32 { return t.objects[0].prev }
 
 // Each appends to dst the indexed objects (staged, loading, ready) of namespace
 // ns, or of every namespace when all is set, among the next limit entries from

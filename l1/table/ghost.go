@@ -1,0 +1,114 @@
+package table
+
+const (
+	// ghostWays is how many places an evicted object may be remembered in.
+	ghostWays = 8
+	// ghostsEach is how many evicted objects are remembered for each object that
+	// the table has room for.
+	ghostsEach = 4
+	// ghostSteps is how many steps of a ghost's clocks a room's number of events
+	// has.
+	ghostSteps = 32
+)
+
+// A ghost remembers an evicted object: from its lowest bits on, 16 of a tag, 16 of
+// the time of its last use, 8 of the time of its eviction from the small queue, 0
+// if it was another, and 6 for each frequency, in 1/4 octaves. No tag is 0, which
+// marks an empty place. Two objects may share a ghost by mistake, about once in
+// 2^14 times; that costs a worse guess and nothing else.
+type ghost uint64
+
+// A ticker counts events in steps, as a room's number of them has ghostSteps.
+type ticker struct {
+	part uint32
+	now  uint16
+}
+
+func (c *ticker) tick(room uint64) {
+	if c.part++; uint64(c.part)*ghostSteps >= room {
+		c.part = 0
+		c.now++
+	}
+}
+
+// ghosts are what is remembered of evicted objects, in 8 bytes each, 32 bytes for
+// each object that the table has room for.
+type ghosts struct {
+	at        []ghost
+	uses      ticker
+	evictions ticker // from the small queue
+}
+
+func newGhosts(objects int) ghosts {
+	return ghosts{at: make([]ghost, max(ghostsEach*objects/ghostWays, 1)*ghostWays)}
+}
+
+// mix spreads a hash, so that its bits are independent of those that the index
+// uses.
+func mix(hash uint32) uint32 {
+	hash ^= hash >> 16
+	hash *= 0x7feb352d
+	hash ^= hash >> 15
+	hash *= 0x846ca68b
+	return hash ^ hash>>16
+}
+
+func (g *ghosts) set(hash uint32) (set []ghost, tag ghost) {
+	h := mix(hash)
+	at := uint64(h) * uint64(len(g.at)/ghostWays) >> 32 * ghostWays
+	return g.at[at : at+ghostWays], ghost(h*0x9e3779b1>>16 | 1)
+}
+
+// take finds what is remembered and forgets it.
+func (g *ghosts) take(hash uint32) (ghost, bool) {
+	set, tag := g.set(hash)
+	for i, gh := range set {
+		if gh&0xffff == tag {
+			set[i] = 0
+			return gh, true
+		}
+	}
+	return 0, false
+}
+
+// put remembers a trait in the place of the least valuable one.
+func (g *ghosts) put(hash uint32, t *trait, small bool, s *scale, speed int, now uint32) {
+	set, tag := g.set(hash)
+	at, least := 0, int64(1)<<62
+	for i, gh := range set {
+		if gh == 0 || gh&0xffff == tag {
+			at = i
+			break
+		}
+		old := g.trait(gh, s, now)
+		if v := s.value(&old, speed, now); v < least {
+			at, least = i, v
+		}
+	}
+	steps := uint16(min(uint64(now-t.stamp)*ghostSteps/s.room, 1<<15))
+	gh := tag | ghost(g.uses.now-steps)<<16
+	if small {
+		gh |= ghost(uint8(g.evictions.now)|1) << 32
+	}
+	for k, f := range t.f {
+		gh |= ghost(min((uint32(f)+octave/8)/(octave/4), 63)) << (40 + 6*k)
+	}
+	set[at] = gh
+}
+
+func (g *ghosts) trait(gh ghost, s *scale, now uint32) trait {
+	steps := g.uses.now - uint16(gh>>16)
+	t := trait{stamp: now - uint32(min(uint64(steps)*s.room/ghostSteps, 1<<31))}
+	for k := range t.f {
+		t.f[k] = uint16(gh>>(40+6*k)&63) * (octave / 4)
+	}
+	return t
+}
+
+// recent says whether a ghost was evicted from the small queue and no more than
+// the main queue's number of objects were since.
+func (g *ghosts) recent(gh ghost) bool {
+	turn := uint8(gh >> 32)
+	return turn != 0 && g.uses.now-uint16(gh>>16) <= 4*ghostSteps &&
+		uint8(g.evictions.now)-turn <= ghostSteps-ghostSteps/smallShare
+}

@@ -1,0 +1,248 @@
+package table
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+var policies = []Policy{PolicyLRU, PolicyFIFO, PolicyS3FIFO, PolicyAdaptive}
+
+func newTableWith(p Policy, units int64, objects int) *Table {
+	t := New(Config{Size: units * Unit, MaxObjects: objects, Seed: 7, Policy: p})
+	t.Grow(units * Unit)
+	return t
+}
+
+// useBlock is one use of a block of one unit: a hit touches it, a miss stores it.
+func useBlock(t *testing.T, tab *Table, n uint64) (hit bool) {
+	t.Helper()
+	k := keyOf(n)
+	if r, _, ok := tab.Find(&k); ok {
+		tab.Touch(r)
+		return true
+	}
+	_, res := put(t, tab, n, Unit)
+	require.Equal(t, Staged, res)
+	return false
+}
+
+func TestPoliciesGoByTheirNames(t *testing.T) {
+	for _, p := range policies {
+		got, err := ParsePolicy(p.String())
+		require.NoError(t, err)
+		require.Equal(t, p, got)
+	}
+	_, err := ParsePolicy("clairvoyant")
+	require.ErrorContains(t, err, "clairvoyant")
+	require.Equal(t, "unknown", Policy(99).String())
+	require.Panics(t, func() { New(Config{Size: Unit, MaxObjects: 1, Policy: 99}) })
+}
+
+func TestPoliciesDoNotAllocate(t *testing.T) {
+	for _, p := range policies {
+		tab := newTableWith(p, 3000, 4000)
+		n := uint64(0)
+		require.Zero(t, testing.AllocsPerRun(10_000, func() {
+			n++
+			k := keyOf(n % 4321 * (n % 3))
+			r, _, res := tab.Stage(&k, Unit)
+			if res == Staged {
+				tab.Publish(r, n%2 == 0)
+				tab.Cleaned(r)
+			}
+			tab.Hold(r)
+			tab.Touch(r)
+			tab.Release(r)
+		}), "%v", p)
+		require.NotZero(t, tab.Usage().Evictions)
+		require.NoError(t, tab.CheckInvariants())
+	}
+}
+
+func TestMetadataOfThePoliciesIsSmall(t *testing.T) {
+	const objects = 1 << 20
+	p := newAdaptive(objects)
+	link := float64(unsafe.Sizeof(ringLink{}))
+	each := (float64(unsafe.Sizeof(trait{})*uintptr(len(p.traits))) + link*float64(len(p.lists.at)+len(p.queues.order.at)) +
+		float64(len(p.queues.flags))) / objects
+	memory := float64(len(p.ghosts.at)*int(unsafe.Sizeof(ghost(0)))) / objects
+	s := p.shadow
+	fixed := len(s.samples)*int(unsafe.Sizeof(sample{})) + 4*len(s.heads) +
+		int(unsafe.Sizeof(ringLink{}))*(len(s.spent.at)+speeds*len(s.grades[0].at)+len(s.recency.at)+len(s.queues.order.at)) + len(s.queues.flags)
+	t.Logf("%.1f bytes an object, %.1f more for what was evicted, %d for the sample", each, memory, fixed)
+	require.LessOrEqual(t, each, 32.0)
+	require.LessOrEqual(t, memory, 32.0)
+	require.LessOrEqual(t, fixed, 2<<20)
+}
+
+func TestFIFOIgnoresTouches(t *testing.T) {
+	tab := newTableWith(PolicyFIFO, 10, 20)
+	for n := range uint64(10) {
+		useBlock(t, tab, n)
+	}
+	for range 5 {
+		useBlock(t, tab, 0)
+	}
+	useBlock(t, tab, 100)
+	require.False(t, found(tab, 0))
+	require.True(t, found(tab, 1))
+}
+
+func TestS3FIFOKeepsWhatWasUsedAgainFromAScan(t *testing.T) {
+	tab := newTableWith(PolicyS3FIFO, 100, 200)
+	for range 4 {
+		for n := range uint64(50) {
+			useBlock(t, tab, n)
+		}
+	}
+	for n := range uint64(1000) {
+		useBlock(t, tab, 1000+n)
+	}
+	for n := range uint64(50) {
+		require.True(t, found(tab, n), "%d", n)
+	}
+	require.NoError(t, tab.CheckInvariants())
+}
+
+func TestS3FIFORemembersWhatLeftTheSmallQueue(t *testing.T) {
+	tab := newTableWith(PolicyS3FIFO, 100, 200)
+	for n := range uint64(120) {
+		useBlock(t, tab, n)
+	}
+	require.False(t, found(tab, 0))
+	require.False(t, useBlock(t, tab, 0), "it comes back")
+	for n := range uint64(500) {
+		useBlock(t, tab, 1000+n)
+	}
+	require.True(t, found(tab, 0), "it went to the main queue")
+	require.False(t, found(tab, 1))
+}
+
+// serve counts the hits of a policy on a stream of blocks.
+func serve(t *testing.T, p Policy, room int64, uses int, next func(i int) uint64) (hits int) {
+	t.Helper()
+	tab := newTableWith(p, room, int(room)*8)
+	for i := range uses {
+		if useBlock(t, tab, next(i)) {
+			hits++
+		}
+	}
+	require.NoError(t, tab.CheckInvariants())
+	return hits
+}
+
+func TestAdaptiveFollowsTheRuleThatServesBest(t *testing.T) {
+	const room, uses = 1000, 60_000
+	for _, c := range []struct {
+		name string
+		rule int
+		next func(r *rand.Rand) func(i int) uint64
+	}{
+		{"a loop larger than the room", ruleQueues, func(*rand.Rand) func(int) uint64 {
+			return func(i int) uint64 { return uint64(i % 1200) }
+		}},
+		{"what was used of late", ruleRecency, func(r *rand.Rand) func(int) uint64 {
+			return func(i int) uint64 { return uint64(max(0, i/3-r.IntN(900))) }
+		}},
+		{"a few that are always wanted, and many once", -1, func(r *rand.Rand) func(int) uint64 {
+			return func(i int) uint64 {
+				if r.IntN(10) < 3 {
+					return r.Uint64N(1500)
+				}
+				return uint64(10_000 + i)
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			t.Log("seed 1")
+			tab := newTableWith(PolicyAdaptive, room, room*8)
+			next, hits := c.next(rand.New(rand.NewPCG(1, 1))), 0
+			for i := range uses {
+				if useBlock(t, tab, next(i)) {
+					hits++
+				}
+			}
+			require.NoError(t, tab.CheckInvariants())
+			s := tab.policy.(*adaptive).shadow
+			t.Logf("rule %d, hits %v", s.best, s.long.hits)
+			if c.rule >= 0 {
+				require.Equal(t, c.rule, s.best)
+			} else {
+				require.Less(t, s.best, speeds, "a frequency")
+			}
+			best := 0
+			for _, p := range []Policy{PolicyLRU, PolicyS3FIFO} {
+				best = max(best, serve(t, p, room, uses, c.next(rand.New(rand.NewPCG(1, 1)))))
+			}
+			require.GreaterOrEqual(t, float64(hits), float64(best-3*room), "learning takes no more than three rooms")
+		})
+	}
+}
+
+func TestSumsOfLogarithmsAreRight(t *testing.T) {
+	for x := int64(-20 * octave); x < 30*octave; x += 37 {
+		want := math.Log2(1 + math.Exp2(float64(x)/octave))
+		require.InDelta(t, want, float64(plusOne(x))/octave, 0.01)
+	}
+	require.Equal(t, uint16(octavesMax*octave), plusOne(40*octave))
+}
+
+func TestFrequencyHalvesInItsHalfLife(t *testing.T) {
+	var s scale
+	s.fit(1000)
+	for k, half := range halfLives {
+		tr := trait{stamp: 5}
+		for range 99 {
+			s.use(&tr, 5)
+		}
+		require.InDelta(t, math.Log2(100), float64(tr.f[k])/octave, 0.1)
+		s.use(&tr, uint32(5+1000*half))
+		require.InDelta(t, math.Log2(51), float64(tr.f[k])/octave, 0.1)
+	}
+}
+
+func TestGhostsGiveBackWhatTheyTook(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Logf("seed %d", seed)
+		r := rand.New(rand.NewPCG(seed, 9))
+		var s scale
+		s.fit(1000)
+		g := newGhosts(1000)
+		kept := map[uint32]trait{}
+		for n := range uint32(2000) {
+			tr := trait{stamp: 1 << 20}
+			for k := range tr.f {
+				tr.f[k] = uint16(r.IntN(15 * octave))
+			}
+			hash := r.Uint32()
+			kept[hash] = tr
+			g.put(hash, &tr, n%2 == 0, &s, 2, 1<<20+500)
+		}
+		lost := 0
+		for hash, want := range kept {
+			gh, ok := g.take(hash)
+			if !ok {
+				lost++
+				continue
+			}
+			got := g.trait(gh, &s, 1<<20+500)
+			if d := int64(want.stamp) - int64(got.stamp); max(d, -d) > 1000/ghostSteps+1 {
+				t.Fatalf("got %+v, want %+v", got, want)
+			}
+			for k := range got.f {
+				if d := int(want.f[k]) - int(got.f[k]); max(d, -d) > octave/8 {
+					t.Fatalf("got %+v, want %+v", got, want)
+				}
+			}
+			if _, ok = g.take(hash); ok {
+				t.Fatal("taken twice")
+			}
+		}
+		require.Less(t, lost, 100, "of 2000 in 4000 places")
+	}
+}

@@ -1,0 +1,123 @@
+package table
+
+const (
+	// smallShare is the part of the members that the small queue may have before
+	// it gives.
+	smallShare = 10
+	// stepsMax bounds how many members one search for a victim moves.
+	stepsMax = 128
+	usesMax  = 3
+
+	listSmall = 0
+	listMain  = 1
+)
+
+// queues are the two queues of S3-FIFO (Yang et al., SOSP 2023) without the
+// memory of what was evicted. A use only counts; it moves nothing.
+type queues struct {
+	order rings
+	flags []uint8 // inMain | uses
+	small int     // members of the small queue
+	count int     // members
+}
+
+const inMain uint8 = 4
+
+func newQueues(members int) queues {
+	return queues{order: newRings(members, 2), flags: make([]uint8, members+1)}
+}
+
+// admit says in which queue i goes when it is pushed.
+func (q *queues) admit(i uint32, toMain bool) {
+	q.flags[i] = 0
+	if toMain {
+		q.flags[i] = inMain
+	}
+}
+
+func (q *queues) use(i uint32) {
+	if q.flags[i]&usesMax < usesMax {
+		q.flags[i]++
+	}
+}
+
+func (q *queues) push(i uint32) {
+	q.count++
+	if q.flags[i]&inMain != 0 {
+		q.order.push(listMain, i)
+		return
+	}
+	q.small++
+	q.order.push(listSmall, i)
+}
+
+func (q *queues) remove(i uint32) {
+	q.count--
+	if q.flags[i]&inMain == 0 {
+		q.small--
+	}
+	q.order.remove(i)
+}
+
+// victim moves on those that have earned it and returns the first that has not,
+// 0 if there is no member.
+func (q *queues) victim() uint32 {
+	for range stepsMax {
+		i := q.order.last(listMain)
+		if j := q.order.last(listSmall); j != 0 && (i == 0 || q.small*smallShare >= q.count) {
+			if q.flags[j]&usesMax < 2 {
+				return j
+			}
+			q.order.remove(j)
+			q.small--
+			q.flags[j] = inMain
+			q.order.push(listMain, j)
+			continue
+		}
+		if i == 0 || q.flags[i]&usesMax == 0 {
+			return i
+		}
+		q.flags[i]--
+		q.order.remove(i)
+		q.order.push(listMain, i)
+	}
+	if i := q.order.last(listSmall); i != 0 {
+		return i
+	}
+	return q.order.last(listMain)
+}
+
+// s3fifo is S3-FIFO. An object that was evicted from the small queue and comes
+// back before as many others as the main queue has were evicted from there goes
+// to the main one at once.
+type s3fifo struct {
+	queues queues
+	ghosts ghosts
+	scale  scale
+}
+
+func newS3FIFO(objects int) *s3fifo {
+	return &s3fifo{queues: newQueues(objects), ghosts: newGhosts(objects)}
+}
+
+func (p *s3fifo) admit(i, hash uint32, room int) {
+	p.scale.fit(room)
+	gh, ok := p.ghosts.take(hash)
+	p.queues.admit(i, ok && p.ghosts.recent(gh))
+}
+
+func (p *s3fifo) touch(i, _ uint32, _ bool) { p.queues.use(i) }
+func (p *s3fifo) link(i uint32)             { p.queues.push(i) }
+func (p *s3fifo) unlink(i uint32)           { p.queues.remove(i) }
+func (p *s3fifo) victim() uint32            { return p.queues.victim() }
+func (p *s3fifo) after(i uint32) uint32     { return p.queues.order.before(i) }
+
+func (p *s3fifo) evict(i, hash uint32) {
+	if p.queues.flags[i]&inMain == 0 {
+		p.ghosts.evictions.tick(p.scale.room)
+		p.ghosts.uses.tick(p.scale.room) // nothing else here has a time
+		p.ghosts.put(hash, &trait{}, true, &p.scale, byAge, 0)
+	}
+}
+
+func (p *s3fifo) check(linked func(uint32) bool) error { return p.queues.order.check(linked) }

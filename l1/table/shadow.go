@@ -1,0 +1,321 @@
+package table
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+const (
+	// The rules that an adaptive policy chooses from: speeds 0 to speeds-1 evict
+	// what has the least frequency of that half-life.
+	ruleRecency = speeds
+	ruleQueues  = speeds + 1
+	rules       = speeds + 2
+
+	// sampleRoom is how many members a shadow cache has at most.
+	sampleRoom = 2048
+	// samplesEach is how many samples there are for each member that a cache may
+	// have: more than there are caches.
+	samplesEach = 8
+	// longRooms and shortRooms are the half-lives of the rules' hits, in uses for
+	// each object that the cache has room for.
+	longRooms  = 16
+	shortRooms = 2
+)
+
+// A sample is one object of the sample, whether or not a shadow cache has it.
+type sample struct {
+	hash uint32
+	next uint32 // of the same chain
+	turn uint32 // s3fifo's count of evictions at that from the small queue; 0: none
+	in   uint8  // bit k: the cache of rule k has it
+	live bool
+	trait
+}
+
+// shadow follows what each rule would do, on all uses of a sample of the objects:
+// those whose hash has its highest bits zero. For each rule it has a cache whose
+// share of the pool's room is that of the sample, and counts its hits.
+type shadow struct {
+	samples  []sample
+	heads    []uint32
+	spare    uint32
+	touched  uint32
+	spent    rings // samples in no cache, the last that left first
+	grades   [speeds]rings
+	used     [speeds]uint64 // bit g: the list of grade g may have members
+	recency  rings
+	queues   queues
+	turn     uint32
+	counts   [rules]int
+	level    uint       // a sample's hash has so many bits zero
+	uses     int        // since the last decision
+	hits     [rules]int // since the last decision
+	long     tally
+	short    tally
+	best     int // of all
+	bestRate int // of the speeds
+}
+
+func newShadow(objects int) *shadow {
+	n := max(min(objects, sampleRoom), 8) * samplesEach
+	s := &shadow{
+		samples: make([]sample, n+1), heads: make([]uint32, 1<<bits.Len(uint(n))),
+		spent: newRings(n, 1), recency: newRings(n, 1), queues: newQueues(n), turn: 1,
+		best: ruleRecency, bestRate: 1,
+	}
+	for k := range s.grades {
+		s.grades[k] = newRings(n, grades)
+	}
+	return s
+}
+
+// fit chooses the share of the sample for a room.
+func (s *shadow) fit(room uint64) {
+	most := uint64(len(s.samples)-1) / samplesEach
+	level := s.level
+	for room>>level > most {
+		level++
+	}
+	for level > 0 && room>>(level-1) <= most/2 {
+		level--
+	}
+	if level > s.level {
+		s.level = level
+		for i := uint32(1); i <= s.touched; i++ {
+			if p := &s.samples[i]; p.live && !s.wants(p.hash) {
+				s.drop(i)
+			}
+		}
+	}
+	s.level = level
+}
+
+// wants says whether an object is one of the sample.
+func (s *shadow) wants(hash uint32) bool { return uint64(hash)>>(32-s.level) == 0 }
+
+func (s *shadow) head(hash uint32) *uint32 { return &s.heads[hash&uint32(len(s.heads)-1)] }
+
+// use counts a use of an object of the sample, which is t's last one.
+func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale) {
+	i := *s.head(hash)
+	for i != 0 && s.samples[i].hash != hash {
+		i = s.samples[i].next
+	}
+	if i == 0 {
+		i = s.add(hash)
+	}
+	p := &s.samples[i]
+	p.trait = *t
+	for in := p.in; in != 0; in &= in - 1 {
+		s.hits[bits.TrailingZeros8(in)]++
+	}
+	if p.in == 0 {
+		s.spent.remove(i)
+	}
+	for k := range speeds {
+		if p.in&(1<<k) != 0 {
+			s.grades[k].remove(i)
+		} else {
+			s.counts[k]++
+		}
+		g := p.grade(k)
+		s.grades[k].push(g, i)
+		s.used[k] |= 1 << g
+	}
+	if p.in&(1<<ruleRecency) != 0 {
+		s.recency.remove(i)
+	} else {
+		s.counts[ruleRecency]++
+	}
+	s.recency.push(0, i)
+	if p.in&(1<<ruleQueues) != 0 {
+		s.queues.use(i)
+	} else {
+		s.counts[ruleQueues]++
+		room := uint32(sc.room>>s.level) * (smallShare - 1) / smallShare
+		s.queues.admit(i, p.turn != 0 && s.turn-p.turn <= room)
+		s.queues.push(i)
+	}
+	p.in = 1<<rules - 1
+	s.trim(now, sc)
+	if s.uses++; s.uses >= max(int(sc.room>>s.level)/32, 16) {
+		s.decide(sc)
+	}
+}
+
+// trim has each cache evict what it has no room for.
+func (s *shadow) trim(now uint32, sc *scale) {
+	room := max(int(sc.room>>s.level), 1)
+	for k := range rules {
+		for s.counts[k] > room {
+			s.leave(s.victim(k, now, sc), k)
+		}
+	}
+}
+
+func (s *shadow) victim(k int, now uint32, sc *scale) uint32 {
+	switch k {
+	case ruleRecency:
+		return s.recency.last(0)
+	case ruleQueues:
+		i := s.queues.victim()
+		if s.queues.flags[i]&inMain == 0 {
+			s.turn++
+			s.samples[i].turn = s.turn
+		}
+		return i
+	}
+	var least uint32
+	low := int64(math.MaxInt64)
+	for w := s.used[k]; w != 0; w &= w - 1 {
+		g := uint32(bits.TrailingZeros64(w))
+		i := s.grades[k].last(g)
+		if i == 0 {
+			s.used[k] &^= 1 << g
+			continue
+		}
+		if v := sc.value(&s.samples[i].trait, k, now); v < low {
+			least, low = i, v
+		}
+	}
+	return least
+}
+
+// leave takes sample i out of the cache of rule k.
+func (s *shadow) leave(i uint32, k int) {
+	if s.samples[i].in &^= 1 << k; s.samples[i].in == 0 {
+		s.spent.push(0, i)
+	}
+	s.counts[k]--
+	switch k {
+	case ruleRecency:
+		s.recency.remove(i)
+	case ruleQueues:
+		s.queues.remove(i)
+	default:
+		s.grades[k].remove(i)
+	}
+}
+
+// add makes a sample, in no cache; the one that left the last cache longest ago
+// gives its place if there is no other.
+func (s *shadow) add(hash uint32) uint32 {
+	if s.spare == 0 && int(s.touched)+1 == len(s.samples) {
+		s.drop(s.spent.last(0))
+	}
+	i := s.spare
+	if i != 0 {
+		s.spare = s.samples[i].next
+	} else {
+		s.touched++
+		i = s.touched
+	}
+	head := s.head(hash)
+	s.samples[i] = sample{hash: hash, next: *head, live: true}
+	*head = i
+	s.spent.push(0, i)
+	return i
+}
+
+// drop forgets a sample.
+func (s *shadow) drop(i uint32) {
+	p := &s.samples[i]
+	for k := range rules {
+		if p.in&(1<<k) != 0 {
+			s.leave(i, k)
+		}
+	}
+	s.spent.remove(i)
+	at := s.head(p.hash)
+	for *at != i {
+		at = &s.samples[*at].next
+	}
+	*at = p.next
+	*p = sample{next: s.spare}
+	s.spare = i
+}
+
+// A tally is the hits of each rule, old ones counting less.
+type tally struct {
+	hits   [rules]float64
+	spread [rules][rules]float64 // sum of the squares of the differences of two rules
+}
+
+// add takes in what came since the last time, older hits counting keep times.
+func (y *tally) add(hits *[rules]int, keep float64) {
+	for a := range rules {
+		y.hits[a] = y.hits[a]*keep + float64(hits[a])
+		for b := range rules {
+			d := float64(hits[a] - hits[b])
+			y.spread[a][b] = y.spread[a][b]*keep + d*d
+		}
+	}
+}
+
+// lead is how far rule a is ahead of b, in standard deviations of what chance would
+// do. The uses of one request go together, so that their number alone would tell
+// too little of that.
+func (y *tally) lead(a, b int) float64 {
+	if d := y.spread[a][b]; d > 0 {
+		return (y.hits[a] - y.hits[b]) / math.Sqrt(d)
+	}
+	return 0
+}
+
+// decide chooses the rule to follow.
+func (s *shadow) decide(sc *scale) {
+	rooms := float64(s.uses) / float64(max(sc.room>>s.level, 1))
+	s.uses = 0
+	s.long.add(&s.hits, math.Exp2(-rooms/longRooms))
+	s.short.add(&s.hits, math.Exp2(-rooms/shortRooms))
+	clear(s.hits[:])
+	for k := range rules {
+		if s.better(k, s.best) {
+			s.best = k
+		}
+		if k < speeds && s.better(k, s.bestRate) {
+			s.bestRate = k
+		}
+	}
+	if s.best < speeds {
+		s.bestRate = s.best
+	}
+}
+
+// better says whether to follow rule a rather than b: it has served more for long,
+// and not less of late, or very clearly more of late.
+func (s *shadow) better(a, b int) bool {
+	if a == b {
+		return false
+	}
+	short := s.short.lead(a, b)
+	return short > 2 || short > -1 && s.long.lead(a, b) > 1
+}
+
+func (s *shadow) check() error {
+	if err := s.spent.check(func(i uint32) bool { return s.samples[i].live && s.samples[i].in == 0 }); err != nil {
+		return fmt.Errorf("spent samples: %w", err)
+	}
+	for k := range rules {
+		n := 0
+		for i := uint32(1); i <= s.touched; i++ {
+			n += int(s.samples[i].in >> k & 1)
+		}
+		if n != s.counts[k] {
+			return fmt.Errorf("l1/table: rule %d has %d samples, counts %d", k, n, s.counts[k])
+		}
+		in := func(i uint32) bool { return s.samples[i].in>>k&1 != 0 }
+		r := &s.recency
+		if k < speeds {
+			r = &s.grades[k]
+		} else if k == ruleQueues {
+			r = &s.queues.order
+		}
+		if err := r.check(in); err != nil {
+			return fmt.Errorf("rule %d: %w", k, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package table
+
+import "math"
+
+const (
+	// speeds is how many half-lives a frequency is kept for.
+	speeds = 4
+	// octave is 1 in the logarithms to base 2 that frequencies are kept as.
+	octave = 2048
+	// octavesMax is where the logarithms end.
+	octavesMax = 31
+	// stepBits is the resolution of the table of sums, in bits of octave left out.
+	stepBits = 5
+)
+
+// halfLives are the half-lives of the frequencies, in uses of the cache for each
+// object that it has room for. Neighbours are a factor of 4 apart: what lies
+// between two is served about as well by one of them.
+var halfLives = [speeds]uint64{2, 8, 32, 128}
+
+// A trait is what is remembered of an object's uses: when the last one was, and
+// for each half-life the logarithm of their number, a use counting half as much
+// after that time. The last use counts 1, so that no logarithm is negative.
+type trait struct {
+	stamp uint32
+	f     [speeds]uint16
+}
+
+// sums has log2(1+2^-d) for d from 0 on.
+var sumTable = newSumTable()
+
+func newSumTable() (t [16 * octave >> stepBits]uint16) {
+	for i := range t {
+		d := (float64(i) + 0.5) * (1 << stepBits) / octave
+		t[i] = uint16(math.Round(math.Log2(1+math.Exp2(-d)) * octave))
+	}
+	return t
+}
+
+// plusOne returns log2(1+2^x).
+func plusOne(x int64) uint16 {
+	d, big := -x, int64(0)
+	if x > 0 {
+		d, big = x, x
+	}
+	if d >>= stepBits; d < int64(len(sumTable)) {
+		big += int64(sumTable[d])
+	}
+	return uint16(min(big, octavesMax*octave))
+}
+
+// A scale is the half-lives in uses, for a room.
+type scale struct {
+	room uint64
+	half [speeds]uint64
+	loss [speeds]uint64 // what a use takes off the logarithm, in 2^-32
+}
+
+// fit follows the room; small changes are not worth it.
+func (s *scale) fit(room int) {
+	r := uint64(max(room, 1))
+	if r <= s.room+s.room/16 && r+s.room/16 >= s.room {
+		return
+	}
+	s.room = r
+	for k := range s.half {
+		s.half[k] = halfLives[k] * r
+		s.loss[k] = octave << 32 / s.half[k]
+	}
+}
+
+// use counts one use now.
+func (s *scale) use(t *trait, now uint32) {
+	age := uint64(now - t.stamp)
+	for k, f := range t.f {
+		x := int64(-32 * octave)
+		if age < 32*s.half[k] {
+			x = max(x, int64(f)-int64(age*s.loss[k]>>32))
+		}
+		t.f[k] = plusOne(x)
+	}
+	t.stamp = now
+}
+
+// byAge is the speed of no half-life: only the last use counts.
+const byAge = -1
+
+// value orders traits by frequency of speed k, the least first, in uses: how
+// much later a single use would have to be for the same.
+func (s *scale) value(t *trait, k int, now uint32) int64 {
+	v := -int64(now - t.stamp)
+	if k != byAge {
+		v += int64(uint64(t.f[k]) * s.half[k] / octave)
+	}
+	return v
+}
+
+// grades is how many steps of a quarter octave a frequency has.
+const grades = 64
+
+// grade is the step of speed k.
+func (t *trait) grade(k int) uint32 { return min(uint32(t.f[k])/(octave/4), grades-1) }
