@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slotcache/slotcache/l1"
+	"github.com/slotcache/slotcache/l1/table"
 	"github.com/slotcache/slotcache/server/engine"
 )
 
@@ -28,6 +29,8 @@ const (
 type Config struct {
 	Listen []string // addresses: unix:PATH or tcp:HOST:PORT
 	L1Size int64    // the pool, in bytes; cut to whole pages, rounded up where huge ones are set aside
+
+	Policy table.Policy // says which object is evicted from the pool first
 
 	// ShmName says how the pool is shared. Nil: it has no name, and its descriptor is passed
 	// to clients on Unix sockets. Empty: it is not shared, and bytes travel through the

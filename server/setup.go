@@ -282,7 +282,7 @@ func (s *Server) openEngine() error {
 	l := &s.cfg.Limits
 	core, err := engine.New(engine.Config{
 		Pool: s.poolInfo(), Boot: boot, Server: s.cfg.Version, Token: s.cfg.Token,
-		Disk: log, Write: s.cfg.Write,
+		Disk: log, Write: s.cfg.Write, Policy: s.cfg.Policy,
 		Conns: len(s.r.conns), Instances: l.Instances, Transfers: l.Transfers, Entries: l.Entries,
 		Objects: l.Objects, Parked: l.Parked, Ops: l.Ops,
 		InstanceCap: l.InstanceCap, TransferTime: l.TransferTime, LeaseTime: l.LeaseTime, Seed: seed,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/slotcache/slotcache/l1/table"
 	"github.com/slotcache/slotcache/l2/seglog"
 	"github.com/slotcache/slotcache/proto"
 )
@@ -50,6 +51,8 @@ type Config struct {
 
 	Disk  *seglog.Log // nil: no disk tier
 	Write WriteMode
+
+	Policy table.Policy // of eviction from memory
 
 	Conns     int // open connections; the server never opens more
 	Instances int // registered instances, draining ones included

@@ -114,7 +114,7 @@ func New(cfg Config, host Host) (*Engine, error) {
 		host: host,
 		log:  cfg.Disk,
 		table: table.New(table.Config{
-			Size: cfg.Pool.Size, MaxObjects: cfg.Objects, Seed: cfg.Seed, HashMask: cfg.HashMask,
+			Size: cfg.Pool.Size, MaxObjects: cfg.Objects, Policy: cfg.Policy, Seed: cfg.Seed, HashMask: cfg.HashMask,
 		}),
 		conns:       make([]conn, cfg.Conns),
 		insts:       make([]instance, cfg.Instances),

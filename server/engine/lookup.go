@@ -203,6 +203,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 			continue
 		}
 		if e.table.State(ref) == table.StateReady {
+			e.table.Touch(ref)
 			n := e.addEntry(t, ref, entryHeld, uint32(pos))
 			e.entries[n].fromDisk = fromDisk
 			continue

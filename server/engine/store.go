@@ -82,7 +82,7 @@ func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.
 func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32, pa patience) (res proto.StoreResult, full bool) {
 	p := &e.transfers[t]
 	i := &e.insts[p.inst]
-	if _, st, ok := e.table.Find(key); !ok {
+	if ref, st, ok := e.table.Find(key); !ok {
 		switch {
 		case !e.mayOwn(i, size), p.inline && p.bytes+size > proto.MaxPayload:
 			return proto.StoreResult{Status: proto.StatusBusy}, false
@@ -90,6 +90,7 @@ func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32, pa pati
 			return proto.StoreResult{}, true
 		}
 	} else if st == table.StateReady {
+		e.table.Touch(ref) // who stores it has computed it: it was in demand
 		return proto.StoreResult{Status: proto.StatusExists}, false
 	}
 	ref, ext, got := e.table.Stage(key, size)
@@ -256,16 +257,14 @@ func (e *Engine) onAbortStore(c *conn, r *request, body []byte) {
 	e.refuse(r, st)
 }
 
-// publish makes one staged object ready, and has it spilled if the disk is to have it.
-func (e *Engine) publish(ref table.Ref, sum *uint64) bool {
+// publish makes one staged object ready, and dirty if the disk is to have it.
+func (e *Engine) publish(ref table.Ref) bool {
 	size := e.table.Extent(ref).Len
 	dirty := e.log != nil && e.cfg.Write != WriteOff && e.log.Fits(size)
 	if !e.table.Publish(ref, dirty) {
 		return false
 	}
-	if dirty {
-		e.dirty.push(e, ref, size, sum)
-	} else if e.log != nil && e.cfg.Write != WriteOff {
+	if !dirty && e.log != nil && e.cfg.Write != WriteOff {
 		e.counters.TooLargeForDisk++
 	}
 	return true

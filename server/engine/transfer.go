@@ -298,23 +298,35 @@ func (e *Engine) freeEntry(p *transfer, n uint32) {
 }
 
 // publishEntries ends the staging of all slots of t: they become objects that readers
-// find. It returns how many did; the rest were deleted while they were written.
+// find, the last first, as the tail of a prefix is to be evicted before its head; the disk
+// gets them in the order of the prefix. It returns how many did; the rest were deleted
+// while they were written.
 func (e *Engine) publishEntries(t uint32, sums []uint64) (published uint32) {
 	p := &e.transfers[t]
 	i := &e.insts[p.inst]
+	for n := p.last; n != none; n = e.entries[n].prev {
+		q := &e.entries[n]
+		switch {
+		case p.space != e.spaces[i.space].key:
+			e.table.Abort(q.ref)
+			q.ref = 0
+		case e.publish(q.ref):
+			published++
+			e.counters.StoredBytes += uint64(q.size)
+		default:
+			q.ref = 0
+		}
+	}
 	k := 0
 	for n := p.first; n != none; k++ {
 		q := &e.entries[n]
 		next := q.next
-		var sum *uint64
-		if k < len(sums) {
-			sum = &sums[k]
-		}
-		if p.space == e.spaces[i.space].key && e.publish(q.ref, sum) {
-			published++
-			e.counters.StoredBytes += uint64(q.size)
-		} else if p.space != e.spaces[i.space].key {
-			e.table.Abort(q.ref)
+		if q.ref != 0 && e.table.Dirty(q.ref) {
+			var sum *uint64
+			if k < len(sums) {
+				sum = &sums[k]
+			}
+			e.dirty.push(e, q.ref, q.size, sum)
 		}
 		i.staged -= q.size
 		i.entries--
