@@ -38,6 +38,9 @@ type command struct {
 	Demo   demoCommand   `cmd:"" help:"Show sharing, the death of a worker and of the server, in seconds."`
 	Stage  stageCommand  `cmd:"" help:"Take slots and never commit, as a worker in the middle of a store."`
 
+	Hitratio hitRatioCommand `cmd:"" help:"Replay a trace through the eviction policies, without a server."`
+	Alloc    allocCommand    `cmd:"" help:"Measure the allocator of the pool, without a server."`
+
 	Replayer replayerCommand `cmd:"" hidden:"" help:"A worker of replay."`
 	Actor    actorCommand    `cmd:"" hidden:"" help:"A worker of crash and demo."`
 }

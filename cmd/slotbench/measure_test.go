@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slotcache/slotcache/benchmarks"
+	"github.com/slotcache/slotcache/cmd/cmdtest"
+)
+
+func TestHitRatiosOfAllPoliciesAreToldForEachCapacity(t *testing.T) {
+	path := trace(t, 300)
+	plot := filepath.Join(t.TempDir(), "plot.svg")
+	r := cmdtest.Run(t, nil, "slotbench", "hitratio", "--json", "--trace", path, "--capacity", "100%,5%", "--plot", plot)
+	require.Zero(t, r.Code, "%s%s", r.Stdout, r.Stderr)
+	var got []benchmarks.HitRatio
+	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &got))
+	require.Len(t, got, 10)
+	requests, err := benchmarks.ReadTrace(path, 0)
+	require.NoError(t, err)
+	blocks, hits := benchmarks.InfiniteHits(requests)
+	for i, x := range got {
+		require.Equal(t, path, x.Trace)
+		if i%2 == 1 {
+			require.InDelta(t, float64(hits)/float64(blocks), x.Ratio, 1e-9, "%s has room for everything", x.Policy)
+		}
+	}
+	require.FileExists(t, plot)
+
+	r = cmdtest.Run(t, nil, "slotbench", "hitratio", "--trace", path, "--policy", "lru")
+	require.Zero(t, r.Code)
+	require.Contains(t, r.Stdout, "policy")
+	require.Contains(t, r.Stdout, "30%")
+}
+
+func TestHitRatioRefusesWhatCannotBeMeant(t *testing.T) {
+	path := trace(t, 3)
+	for _, args := range [][]string{
+		{"--capacity", "0%"}, {"--capacity", "101%"}, {"--capacity", "much"}, {"--policy", "magic"},
+		{"--plot", "x.png"}, {"--block-size", "1GiB"}, {"--requests=-1"},
+	} {
+		r := cmdtest.Run(t, nil, "slotbench", append([]string{"hitratio", "--trace", path}, args...)...)
+		require.Equal(t, 2, r.Code, "%v: %s%s", args, r.Stdout, r.Stderr)
+	}
+	_, err := os.Stat("x.png")
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestAllocTellsTheUtilisationOfEachMixture(t *testing.T) {
+	r := cmdtest.Run(t, nil, "slotbench", "alloc", "--json")
+	require.Zero(t, r.Code, "%s%s", r.Stdout, r.Stderr)
+	var got []benchmarks.Allocation
+	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &got))
+	require.NotEmpty(t, got)
+	for _, x := range got {
+		require.GreaterOrEqual(t, x.Utilisation, 0.85, x.Mix)
+	}
+}
