@@ -12,6 +12,7 @@ import (
 
 	"github.com/slotcache/slotcache/cmd/flags"
 	"github.com/slotcache/slotcache/l1"
+	"github.com/slotcache/slotcache/l1/table"
 	"github.com/slotcache/slotcache/server"
 	"github.com/slotcache/slotcache/server/engine"
 )
@@ -29,6 +30,7 @@ const defaultHTTP = "127.0.0.1:9469"
 type command struct {
 	Listen   []string      `help:"Address to listen on, unix:PATH or tcp:HOST:PORT; may be repeated. Default: unix:${socket}" placeholder:"ADDR" sep:"none"`
 	L1Size   flags.Size    `name:"l1-size" help:"Size of the memory pool. Default: a quarter of the free memory, at most 4GiB." placeholder:"SIZE"`
+	L1Policy string        `name:"l1-policy" help:"Which objects leave memory first: adaptive (by what would have served the requests of late best), lru (those not used for the longest time), s3fifo (those that did not prove themselves in a small queue)." enum:"adaptive,lru,s3fifo" default:"adaptive"`
 	L2Dir    *string       `name:"l2-dir" help:"Directory of the disk store; an empty one for none. Default: $$XDG_CACHE_HOME/slotcache or ~/.cache/slotcache." placeholder:"DIR"`
 	L2Size   flags.Size    `name:"l2-size" help:"Most bytes the disk store takes. Default: a tenth of the free space, at most 16GiB." placeholder:"SIZE"`
 	L2Write  string        `name:"l2-write" help:"When objects go to disk: through (soon after commit), back (when memory runs short), off (never)." enum:"through,back,off" default:"through"`
@@ -70,6 +72,9 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 	}
 	if cfg.Placement, err = l1.ParsePlacement(c.NUMA); err != nil {
 		return cfg, flags.Usagef("--numa: %w", err)
+	}
+	if cfg.Policy, err = table.ParsePolicy(c.L1Policy); err != nil {
+		return cfg, flags.Usagef("--l1-policy: %w", err)
 	}
 	switch c.L2Write {
 	case "back":

@@ -27,6 +27,7 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--listen", "nowhere"}, "unix:PATH or tcp:HOST:PORT"},
 		{[]string{"--listen", "tcp:80"}, "port is missing"},
 		{[]string{"--l2-write", "sideways"}, "l2-write"},
+		{[]string{"--l1-policy", "clairvoyant"}, "l1-policy"},
 		{[]string{"--log-level", "loud"}, "log-level"},
 		{[]string{"--http", "nowhere"}, "HOST:PORT"},
 		{[]string{"--shm-mode", "999"}, "octal"},
