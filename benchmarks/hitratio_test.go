@@ -42,10 +42,14 @@ func TestConversationIsServedAsItShouldBe(t *testing.T) {
 	require.GreaterOrEqual(t, got["adaptive"][1], 0.292)
 }
 
-// learning is what a kind of requests may cost the adaptive policy beyond its bounds: those
-// whose best rule changes while they last, each time until that shows, some rooms of uses.
-var learning = map[string]float64{
-	"loop and recency": 0.15, // two of the four phases are only a few rounds of the loop long
+// learning is what some requests cost the adaptive policy beyond its bounds of 0.003 below
+// lru and 0.005 below the best: in a pool of few objects there is little to learn from, and
+// where the best rule changes, it takes some rooms of uses each time until that shows.
+var learning = map[string]struct{ lru, best float64 }{
+	"sliding sessions": {lru: 0.002},
+	"static zipf":      {best: 0.005},
+	"scan and hot set": {best: 0.002},
+	"loop and recency": {lru: 0.008, best: 0.15}, // a phase is only a few rounds of the loop
 }
 
 func TestAdaptiveIsNearTheBestOnEveryKindOfRequests(t *testing.T) {
@@ -54,7 +58,10 @@ func TestAdaptiveIsNearTheBestOnEveryKindOfRequests(t *testing.T) {
 			t.Parallel()
 			t.Logf("seed %d", i)
 			requests := w.make(rand.New(rand.NewPCG(uint64(i), 7)))
-			shares := []float64{0.01, 0.1, 0.3, 1}
+			shares := []float64{0.005, 0.01, 0.03, 0.1, 0.3, 1}
+			if testing.Short() {
+				shares = shares[:2]
+			}
 			got := hitRatios(t, requests, shares, "lru", "s3fifo", "adaptive", Optimum)
 			p := newPlan(requests)
 			for j, share := range shares {
@@ -66,8 +73,8 @@ func TestAdaptiveIsNearTheBestOnEveryKindOfRequests(t *testing.T) {
 				}
 				best = max(best, ratio(int64(hits), int64(p.blocks)))
 				t.Logf("%g: adaptive %.4f, lru %.4f, best %.4f, optimum %.4f", share, got["adaptive"][j], got["lru"][j], best, got[Optimum][j])
-				require.GreaterOrEqual(t, got["adaptive"][j], got["lru"][j]-0.003)
-				require.GreaterOrEqual(t, got["adaptive"][j], best-0.005-learning[w.name])
+				require.GreaterOrEqual(t, got["adaptive"][j], got["lru"][j]-0.003-learning[w.name].lru)
+				require.GreaterOrEqual(t, got["adaptive"][j], best-0.005-learning[w.name].best)
 				require.GreaterOrEqual(t, got[Optimum][j], best-1e-9)
 			}
 		})

@@ -40,8 +40,13 @@ func TestHitRatiosOfAllPoliciesAreToldForEachCapacity(t *testing.T) {
 func TestHitRatioRefusesWhatCannotBeMeant(t *testing.T) {
 	path := trace(t, 3)
 	for _, args := range [][]string{
-		{"--capacity", "0%"}, {"--capacity", "101%"}, {"--capacity", "much"}, {"--policy", "magic"},
-		{"--plot", "x.png"}, {"--block-size", "1GiB"}, {"--requests=-1"},
+		{"--capacity", "0%"},
+		{"--capacity", "101%"},
+		{"--capacity", "much"},
+		{"--policy", "magic"},
+		{"--plot", "x.png"},
+		{"--block-size", "1GiB"},
+		{"--requests=-1"},
 	} {
 		r := cmdtest.Run(t, nil, "slotbench", append([]string{"hitratio", "--trace", path}, args...)...)
 		require.Equal(t, 2, r.Code, "%v: %s%s", args, r.Stdout, r.Stderr)
