@@ -48,6 +48,7 @@ func ParseStatsReply(p []byte, x *StatsReply) error {
 const (
 	InstanceLive     uint8 = 1 // registered
 	InstanceDraining uint8 = 2 // ended, but its process lives or its I/O is under way
+	InstanceDetached uint8 = 3 // without a connection; its process lives and may come back
 )
 
 // Instances asks for a page of the list of instances.
@@ -69,12 +70,13 @@ func ParseInstances(p []byte, x *Instances) error {
 type InstanceInfo struct {
 	ID          uint64
 	Incarnation uint32
-	State       uint8 // InstanceLive or InstanceDraining
+	State       uint8 // InstanceLive, InstanceDraining or InstanceDetached
 	Transport   Transport
 	PID         int32  // of its process, as the server sees it; 0 if unknown
 	Staged      uint64 // bytes of its open stores
 	Held        uint64 // bytes of its retrieves and leases
 	Quarantined uint64 // bytes kept because its process may still write there
+	AgeMs       uint64 // since it was registered, in milliseconds
 	Name        string
 	Namespace   string
 }
@@ -98,6 +100,7 @@ func AppendInstancesReply(dst []byte, x *InstancesReply) []byte {
 		dst = appendU64(dst, n.Staged)
 		dst = appendU64(dst, n.Held)
 		dst = appendU64(dst, n.Quarantined)
+		dst = appendU64(dst, n.AgeMs)
 		dst = appendName(dst, n.Name)
 		dst = appendName(dst, n.Namespace)
 	}
@@ -120,6 +123,7 @@ func ParseInstancesReply(p []byte, x *InstancesReply) error {
 		n.Staged = d.u64()
 		n.Held = d.u64()
 		n.Quarantined = d.u64()
+		n.AgeMs = d.u64()
 		d.name("name", &n.Name)
 		d.name("namespace", &n.Namespace)
 	}
@@ -153,7 +157,11 @@ func (k TransferKind) String() string {
 // States of a [TransferInfo].
 const (
 	TransferOpen    uint8 = 1 // can be committed
-	TransferExpired uint8 = 2 // timed out or fenced: a commit is refused, its memory is quarantined
+	TransferExpired uint8 = 2 // timed out, or its owner was lost: a commit is refused, its memory is quarantined
+	TransferLoading uint8 = 3 // a request that waits for the disk
+	TransferWaiting uint8 = 4 // a request that waits for memory
+	TransferMoving  uint8 = 5 // its bytes are on their way through a connection
+	TransferEnding  uint8 = 6 // the same, but its owner has ended
 )
 
 // Transfers asks for a page of the list of open transfers and leases.
@@ -175,7 +183,7 @@ func ParseTransfers(p []byte, x *Transfers) error {
 type TransferInfo struct {
 	Handle      uint64
 	Kind        TransferKind
-	State       uint8 // TransferOpen or TransferExpired
+	State       uint8 // TransferOpen and so on
 	Instance    uint64
 	Incarnation uint32
 	Keys        uint32 // objects in it

@@ -146,13 +146,15 @@ func messages() []message {
 		of(OpInstances, false, AppendInstances, ParseInstances, Instances{Cursor: 5}),
 		of(OpInstances, true, AppendInstancesReply, ParseInstancesReply, InstancesReply{Next: 6, Instances: []InstanceInfo{{
 			ID: 0xabcdef, Incarnation: 3, State: InstanceDraining, Transport: TransportShared, PID: 1234,
-			Staged: 4096, Held: 8192, Quarantined: 12288, Name: "worker-0", Namespace: "llama-3-8b",
+			Staged: 4096, Held: 8192, Quarantined: 12288, AgeMs: 61000, Name: "worker-0", Namespace: "llama-3-8b",
 		}}}),
 		of(OpTransfers, false, AppendTransfers, ParseTransfers, Transfers{}),
 		of(OpTransfers, true, AppendTransfersReply, ParseTransfersReply, TransfersReply{Transfers: []TransferInfo{{
 			Handle: 0x700000009, Kind: TransferLease, State: TransferOpen, Instance: 0xabcdef, Incarnation: 3,
 			Keys: 2, Bytes: 8192, AgeMs: 90,
 		}}}),
+		of(OpEvict, false, AppendEvict, ParseEvict, Evict{Instance: 0xabcdef, Kill: true}),
+		of(OpEvict, true, AppendEvictReply, ParseEvictReply, EvictReply{Freed: 8192, Draining: 1 << 33}),
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	OpStats                         // read the counters
 	OpInstances                     // list the instances
 	OpTransfers                     // list open transfers and leases
+	OpEvict                         // end an instance against its will
 )
 
 var opNames = [...]string{
@@ -48,11 +49,12 @@ var opNames = [...]string{
 	OpStats:           "stats",
 	OpInstances:       "instances",
 	OpTransfers:       "transfers",
+	OpEvict:           "evict",
 }
 
 // Valid reports whether o is an operation of this version of the protocol. A
 // frame of any other is answered with [StatusUnsupported].
-func (o Op) Valid() bool { return o >= OpHello && o <= OpTransfers }
+func (o Op) Valid() bool { return o >= OpHello && o <= OpEvict }
 
 // String returns the operation's name, in snake case.
 func (o Op) String() string {

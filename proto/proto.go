@@ -55,7 +55,7 @@ const (
 	resultSize   = 2 + slotSize
 	layoutSize   = 1 + 4 + 8
 	counterSize  = 1 + 8
-	instanceSize = 8 + 4 + 1 + 1 + 4 + 3*8 + 1 + 1
+	instanceSize = 8 + 4 + 1 + 1 + 4 + 4*8 + 1 + 1
 	transferSize = 8 + 1 + 1 + 8 + 4 + 4 + 8 + 8
 )
 
