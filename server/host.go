@@ -61,6 +61,9 @@ func (r *reactor) Watch(id engine.ConnID, w engine.WatchID) {
 // Unwatch implements [engine.Host].
 func (r *reactor) Unwatch(w engine.WatchID) { r.endWatch(w) }
 
+// Kill implements [engine.Host].
+func (r *reactor) Kill(w engine.WatchID) bool { return r.kill(w) }
+
 // DiskRoom implements [engine.Host].
 func (r *reactor) DiskRoom() int { return r.diskRoom() }
 

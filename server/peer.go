@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ const watchRetry = time.Second
 type process struct {
 	fd   int
 	refs int
+	pid  int32 // 0: not known
 }
 
 // watchState is where a watch is in its life.
@@ -103,13 +105,13 @@ func (r *reactor) identify(c *conn) engine.Peer {
 		return peer
 	}
 	peer.Watchable = true
-	c.process = r.watches.addProcess(fd)
+	c.process = r.watches.addProcess(fd, peer.PID)
 	return peer
 }
 
 // addProcess takes a pidfd, with one user.
-func (w *watches) addProcess(fd int) uint32 {
-	p := process{fd: fd, refs: 1}
+func (w *watches) addProcess(fd int, pid int32) uint32 {
+	p := process{fd: fd, refs: 1, pid: pid}
 	if n := len(w.processesFree); n > 0 {
 		x := w.processesFree[n-1]
 		w.processesFree = w.processesFree[:n-1]
@@ -180,6 +182,23 @@ func (r *reactor) endWatch(id engine.WatchID) {
 	case watchFree, watchPausing:
 		panic(fmt.Sprintf("server: a watch in the state %v has an instance", w.state))
 	}
+}
+
+// kill is [engine.Host.Kill]. The server's own process, whose goroutines may be clients, is
+// never killed.
+func (r *reactor) kill(id engine.WatchID) bool {
+	ws := &r.watches
+	x := ws.byInstance[uint32(id)]
+	if x == 0 || ws.list[x].id != id {
+		return true // it has ended already
+	}
+	p := &ws.processes[ws.list[x].process]
+	if int(p.pid) == os.Getpid() {
+		return false
+	}
+	err := unix.PidfdSendSignal(p.fd, unix.SIGKILL, nil, 0)
+	r.log.Warn("a client's process is killed, as asked for", "pid", p.pid, "err", err)
+	return err == nil || err == unix.ESRCH
 }
 
 // gone takes the completion of a watch's poll.

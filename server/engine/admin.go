@@ -39,14 +39,11 @@ func (e *Engine) onInstances(r *request, body []byte) {
 			out.Next = uint64(x)
 			break
 		}
-		state := proto.InstanceLive
-		if i.state != instLive {
-			state = proto.InstanceDraining
-		}
 		out.Instances = append(out.Instances, proto.InstanceInfo{
-			ID: i.id, Incarnation: i.incarnation, State: state, Transport: i.transport, PID: i.pid,
+			ID: i.id, Incarnation: i.incarnation, State: i.state.told(), Transport: i.transport, PID: i.pid,
 			Staged: uint64(i.staged), Held: uint64(i.held), Quarantined: uint64(i.quarantined),
-			Name: i.name, Namespace: e.spaces[i.space].name,
+			AgeMs: uint64((e.now - i.created).Milliseconds()),
+			Name:  i.name, Namespace: e.spaces[i.space].name,
 		})
 	}
 	e.begin(r, proto.StatusOK)
@@ -71,13 +68,9 @@ func (e *Engine) onTransfers(r *request, body []byte) {
 			out.Next = uint64(t)
 			break
 		}
-		state := proto.TransferOpen
-		if p.state == transferQuarantined {
-			state = proto.TransferExpired
-		}
 		i := &e.insts[p.inst]
 		out.Transfers = append(out.Transfers, proto.TransferInfo{
-			Handle: e.handle(t), Kind: proto.TransferKind(p.kind), State: state,
+			Handle: e.handle(t), Kind: proto.TransferKind(p.kind), State: p.state.told(),
 			Instance: i.id, Incarnation: i.incarnation,
 			Keys: p.count, Bytes: uint64(p.bytes), AgeMs: uint64((e.now - p.created).Milliseconds()),
 		})
@@ -85,4 +78,38 @@ func (e *Engine) onTransfers(r *request, body []byte) {
 	e.begin(r, proto.StatusOK)
 	e.out = proto.AppendTransfersReply(e.out, out)
 	e.send(r)
+}
+
+// told is the state as INSTANCES tells it.
+func (s instState) told() uint8 {
+	switch s {
+	case instLive:
+		return proto.InstanceLive
+	case instDetached:
+		return proto.InstanceDetached
+	case instDraining:
+		return proto.InstanceDraining
+	case instFree:
+	}
+	panic("engine: an instance is told of that is " + s.String())
+}
+
+// told is the state as TRANSFERS tells it.
+func (s transferState) told() uint8 {
+	switch s {
+	case transferBuilding:
+		return proto.TransferWaiting
+	case transferLoading:
+		return proto.TransferLoading
+	case transferOpen:
+		return proto.TransferOpen
+	case transferMoving:
+		return proto.TransferMoving
+	case transferAbandoned:
+		return proto.TransferEnding
+	case transferQuarantined:
+		return proto.TransferExpired
+	case transferFree:
+	}
+	panic("engine: a transfer is told of that is " + s.String())
 }

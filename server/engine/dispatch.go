@@ -57,6 +57,8 @@ func (e *Engine) onFrame(id ConnID, h *proto.Header, body []byte) {
 		e.onInstances(&r, body)
 	case proto.OpTransfers:
 		e.onTransfers(&r, body)
+	case proto.OpEvict:
+		e.onEvict(c, &r, body)
 	}
 }
 
@@ -89,7 +91,7 @@ var needsInstance = [...]bool{
 	proto.OpPin:             true,
 	proto.OpUnpin:           true,
 	proto.OpTouch:           true,
-	proto.OpTransfers:       false, // the last op: the array has a place for each
+	proto.OpEvict:           false, // the last op: the array has a place for each
 }
 
 // layoutOf checks a request's layout index.

@@ -43,6 +43,7 @@ type Engine struct {
 	transfers     []transfer
 	transferFree  uint32 // list through instNext
 	transfersOpen int
+	quarantined   int // of them
 	entries       []entry
 	entryFree     uint32 // list through next
 	ops           []op

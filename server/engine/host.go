@@ -64,6 +64,10 @@ type Host interface {
 	// knows it by its generation.
 	Unwatch(w WatchID)
 
+	// Kill ends the process of a Watch by SIGKILL, as far as the host may. It does not wait:
+	// EventGone tells when the process has ended.
+	Kill(w WatchID) bool
+
 	// DiskRoom is how many more calls of Disk the host takes now.
 	DiskRoom() int
 

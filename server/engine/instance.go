@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/slotcache/slotcache/proto"
 )
@@ -12,15 +13,15 @@ import (
 //	free -----------------> live ------------------------------> detached
 //	 ^                     ^ |  <--------------------------------   |
 //	 |                     | |        same process registers       |
-//	 |      unregister, process gone, another process has its id   |
+//	 |      unregister, evicted, process gone, its id is taken     |
 //	 |                       v                                     |
 //	 +------------------ draining <--------------------------------+
-//	   nothing left                    process gone
+//	   nothing left               process gone, evicted
 //
 // live: at least one connection, may do everything. detached: no connection, but the
 // process lives and may still touch the slots it was given, so they stay its own.
 // draining: nothing new can start; it waits for bytes that are being moved and, when
-// another process took its id, for its process to end.
+// another process took its id or it was evicted, for its process to end.
 type instState uint8
 
 const (
@@ -65,6 +66,7 @@ type instance struct {
 	id          uint64
 	incarnation uint32
 	pid         int32
+	created     time.Duration
 	space       uint32 // index of its namespace
 	parked      uint32 // waiting requests
 	open        uint32 // its transfers
@@ -138,7 +140,7 @@ func (e *Engine) newInstance() uint32 {
 			continue
 		}
 		i := &e.insts[x]
-		*i = instance{generation: i.generation + 1, first: none, last: none}
+		*i = instance{generation: i.generation + 1, first: none, last: none, created: e.now}
 		i.moveTo(instLive)
 		e.instUsed = max(e.instUsed, uint32(x)+1)
 		return uint32(x)

@@ -74,7 +74,7 @@ func (e *Engine) checkOps(holds map[table.Ref]uint32) error {
 
 // checkInstances walks the instances and their transfers.
 func (e *Engine) checkInstances(map[table.Ref]uint32) error {
-	open := 0
+	open, inQuarantine := 0, 0
 	for x := range e.insts {
 		i := &e.insts[x]
 		if i.state == instFree {
@@ -91,6 +91,7 @@ func (e *Engine) checkInstances(map[table.Ref]uint32) error {
 			switch {
 			case p.state == transferQuarantined:
 				quarantined += p.bytes
+				inQuarantine++
 			case p.kind == kindStore:
 				staged += p.bytes
 			default:
@@ -115,6 +116,9 @@ func (e *Engine) checkInstances(map[table.Ref]uint32) error {
 			return fmt.Errorf("engine: transfer %d is on the free list and %v", t, e.transfers[t].state)
 		}
 		free++
+	}
+	if inQuarantine != e.quarantined {
+		return fmt.Errorf("engine: %d transfers are quarantined (%d counted)", inQuarantine, e.quarantined)
 	}
 	if open != e.transfersOpen || open+free != len(e.transfers) {
 		return fmt.Errorf("engine: %d transfers are open (%d counted), %d free of %d", open, e.transfersOpen, free, len(e.transfers))

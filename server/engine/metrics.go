@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/slotcache/slotcache/l1/table"
 	"github.com/slotcache/slotcache/l2/seglog"
 )
@@ -29,6 +31,7 @@ type Counters struct {
 	Parked          uint64 // requests that had to wait for memory
 	Expired         uint64 // transfers and leases whose time was over
 	Quarantined     uint64 // transfers
+	Evicted         uint64 // times that an operator ended an instance
 }
 
 // Metrics is all that can be told of an engine: gauges of now, and counters.
@@ -41,15 +44,38 @@ type Metrics struct {
 	Connections int
 	Instances   int
 	Transfers   int // open transfers and leases, of any state
+	Quarantine  Quarantine
 	Waiting     int // parked requests
 	Ops         int // host work under way
 	DirtyQueue  int // objects that wait for their spill
 }
 
+// A Quarantine is what processes may still touch though the server gave up on it.
+type Quarantine struct {
+	Transfers int
+	Bytes     int64         // of slots they may write, and of objects they may read
+	Oldest    time.Duration // how long the first of them has been in it
+}
+
+// quarantineNow counts the quarantined transfers. There are none as a rule.
+func (e *Engine) quarantineNow() (q Quarantine) {
+	if e.quarantined == 0 {
+		return q
+	}
+	for t := range e.transfers {
+		if p := &e.transfers[t]; p.state == transferQuarantined {
+			q.Transfers++
+			q.Bytes += p.bytes
+			q.Oldest = max(q.Oldest, e.now-p.since)
+		}
+	}
+	return q
+}
+
 // Metrics copies the numbers into dst.
 func (e *Engine) Metrics(dst *Metrics) {
 	*dst = Metrics{
-		Memory: e.table.Usage(), Counters: e.counters,
+		Memory: e.table.Usage(), Counters: e.counters, Quarantine: e.quarantineNow(),
 		Transfers: e.transfersOpen, Ops: e.opsBusy, DirtyQueue: e.dirty.len(),
 	}
 	if e.log != nil {
@@ -89,6 +115,8 @@ func (m *Metrics) Each(f func(name string, value uint64)) {
 	f("transfers", uint64(m.Transfers))
 	f("waiting_requests", uint64(m.Waiting))
 	f("ops_in_flight", uint64(m.Ops))
+	f("quarantined_transfers", uint64(m.Quarantine.Transfers))
+	f("quarantined_transfer_bytes", uint64(m.Quarantine.Bytes))
 	f("l1_capacity_bytes", uint64(u.Capacity))
 	f("l1_ready_bytes", uint64(u.Ready))
 	f("l1_used_bytes", uint64(u.Used))
@@ -97,6 +125,7 @@ func (m *Metrics) Each(f func(name string, value uint64)) {
 	f("l1_loading_bytes", uint64(u.Loading))
 	f("l1_held_bytes", uint64(u.Held))
 	f("l1_quarantined_bytes", uint64(u.Quarantined))
+	f("l1_quarantined_oldest_seconds", uint64(m.Quarantine.Oldest.Seconds()))
 	f("l1_doomed_bytes", uint64(u.Doomed))
 	f("l1_dirty_bytes", uint64(u.Dirty))
 	f("l1_evictable_bytes", uint64(u.Evictable))
@@ -126,6 +155,7 @@ func (m *Metrics) Each(f func(name string, value uint64)) {
 	f("parked_total", c.Parked)
 	f("expired_total", c.Expired)
 	f("quarantined_total", c.Quarantined)
+	f("evicted_instances_total", c.Evicted)
 }
 
 func (m *Metrics) eachDisk(f func(name string, value uint64)) {

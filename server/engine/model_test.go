@@ -113,7 +113,7 @@ func TestModel(t *testing.T) {
 		}
 	}
 	for _, op := range []proto.Op{
-		proto.OpPrepareStore, proto.OpCommitStore, proto.OpLookup, proto.OpPrepareRetrieve, proto.OpDelete, proto.OpClear, byLease,
+		proto.OpPrepareStore, proto.OpCommitStore, proto.OpLookup, proto.OpPrepareRetrieve, proto.OpDelete, proto.OpClear, proto.OpEvict, proto.OpAbortStore, byLease,
 	} {
 		require.NotZero(t, verdict[op], "%v never succeeded: the model tests nothing", op)
 	}
@@ -226,7 +226,11 @@ func (m *model) actOf(i int) {
 		}
 		return
 	}
-	switch n := m.r.IntN(200); {
+	switch n := m.r.IntN(204); {
+	case n >= 202:
+		m.evictOne(c)
+	case n >= 200:
+		m.giveBackLost(w, c)
 	case n < 50:
 		m.prepareSome(w, c)
 	case n < 90:

@@ -149,6 +149,9 @@ func (m *model) unregister(w *modelWorker, c *client) {
 	m.forget(func(h *holding) bool { return h.owner == w && !h.lost() })
 	r := c.call(proto.OpUnregister, 0, nil, nil)
 	require.Contains(m.t, []proto.Status{proto.StatusOK, proto.StatusNotRegistered}, r.h.Status)
+	if r.h.Status == proto.StatusOK { // it touches nothing any more, of former lives neither
+		m.forget(func(h *holding) bool { return h.owner == w })
+	}
 	m.reborn(w)
 }
 
@@ -203,6 +206,49 @@ func (m *model) kill(w *modelWorker) {
 		m.dies(w.pid)
 	}
 	m.forget(func(h *holding) bool { return h.owner == w })
+}
+
+// evictOne has somebody end an instance, whose process may be killed by it.
+func (m *model) evictOne(c *client) {
+	i := m.r.IntN(len(m.workers))
+	m.killed = nil
+	_, st := c.evict(uint64(i+1), m.r.IntN(3) == 0)
+	if st != proto.StatusOK {
+		require.Contains(m.t, []proto.Status{proto.StatusDenied, proto.StatusStale}, st)
+		return
+	}
+	m.verdict[proto.OpEvict]++
+	m.zombies = slices.DeleteFunc(m.zombies, func(z *modelWorker) bool {
+		dies := z.instance == uint64(i+1) && slices.Contains(m.killed, z.pid)
+		if dies {
+			m.kill(z)
+		}
+		return dies
+	})
+	w := m.workers[i]
+	switch {
+	case w == nil:
+	case slices.Contains(m.killed, w.pid):
+		m.kill(w)
+		m.workers[i] = nil
+	default:
+		m.reborn(w)
+	}
+}
+
+// giveBackLost ends what a worker had in a former life of its instance.
+func (m *model) giveBackLost(w *modelWorker, c *client) {
+	for _, h := range m.holdings {
+		if h.owner != w || !h.lost() || len(h.slots) == 0 {
+			continue
+		}
+		st := c.use([...]proto.Op{kindStore: proto.OpAbortStore, kindRetrieve: proto.OpCommitRetrieve, kindLease: proto.OpRelease}[h.kind], h.handle)
+		if st == proto.StatusOK {
+			m.verdict[proto.OpAbortStore]++
+			m.forget(func(o *holding) bool { return o == h })
+		}
+		return
+	}
 }
 
 // scribble has all processes write to the slots they were given to write to, whether or not

@@ -167,8 +167,9 @@ func (e *Engine) onUnregister(c *conn, r *request, body []byte) {
 		e.refuse(r, proto.StatusNotRegistered)
 		return
 	}
-	generation := e.insts[x].generation
+	generation, id := e.insts[x].generation, e.insts[x].id
 	e.endInstance(x)
+	e.endFormerLives(id, &c.peer)
 	var draining int64
 	if i := &e.insts[x]; i.generation == generation && i.state == instDraining {
 		draining = i.owned()

@@ -145,7 +145,7 @@ func (e *Engine) ownTransfer(c *conn, handle uint64, kind transferKind) (uint32,
 	if t == none || e.transfers[t].kind != kind {
 		return none, proto.StatusStale
 	}
-	if e.transfers[t].inst != x {
+	if o := e.transfers[t].inst; o != x && !e.isFormerLife(o, x, &c.peer) {
 		return none, proto.StatusDenied
 	}
 	return t, proto.StatusOK

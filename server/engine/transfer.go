@@ -98,7 +98,8 @@ type transfer struct {
 	count      uint32
 	bytes      int64 // of the entries' slots
 	created    time.Duration
-	wait       lookupWait // while building or loading
+	since      time.Duration // when it was quarantined
+	wait       lookupWait    // while building or loading
 }
 
 // handle is what the owner knows the transfer by; never 0.
@@ -361,6 +362,9 @@ func (e *Engine) endTransfer(t uint32) {
 	} else {
 		e.transfers[p.instNext].instPrev = p.instPrev
 	}
+	if p.state == transferQuarantined {
+		e.quarantined--
+	}
 	p.moveTo(transferFree)
 	p.instNext = e.transferFree
 	e.transferFree = t
@@ -385,6 +389,8 @@ func (e *Engine) quarantine(t uint32) {
 		i.quarantined += q.size
 	}
 	p.moveTo(transferQuarantined)
+	p.since = e.now
+	e.quarantined++
 	e.timers.clear(t)
 	e.counters.Quarantined++
 }

@@ -29,26 +29,28 @@ const (
 // disk, all in memory and in the test's hands. Work the engine asks for is done when the
 // test says so, in the order it says.
 type world struct {
-	t       testing.TB
-	e       *Engine
-	log     *seglog.Log
-	now     time.Duration
-	pool    []byte
-	arena   []byte
-	disk    *simDisk
-	ios     []seglog.IO // started and not ended
-	events  []Event     // host events that are due
-	inbox   map[ConnID][]reply
-	closed  map[ConnID]bool
-	watches map[WatchID]int32 // to the watched process
-	peers   map[ConnID]Peer
-	nextID  uint32
-	payload []byte // of the frame being stepped
-	fail    func(io *seglog.IO) int64
-	slow    bool // payloads move when their event is stepped, not when asked for
-	moves   map[OpID]move
-	quiet   bool  // no invariants after each step (for measurements)
-	watched int32 // the process watched next, where the peer's number is not known
+	t        testing.TB
+	e        *Engine
+	log      *seglog.Log
+	now      time.Duration
+	pool     []byte
+	arena    []byte
+	disk     *simDisk
+	ios      []seglog.IO // started and not ended
+	events   []Event     // host events that are due
+	inbox    map[ConnID][]reply
+	closed   map[ConnID]bool
+	watches  map[WatchID]int32 // to the watched process
+	peers    map[ConnID]Peer
+	nextID   uint32
+	payload  []byte // of the frame being stepped
+	fail     func(io *seglog.IO) int64
+	slow     bool // payloads move when their event is stepped, not when asked for
+	moves    map[OpID]move
+	quiet    bool    // no invariants after each step (for measurements)
+	killed   []int32 // processes, by Kill
+	immortal bool    // no process can be killed
+	watched  int32   // the process watched next, where the peer's number is not known
 }
 
 // A move is a payload on its way, in or out.
@@ -365,6 +367,17 @@ func (w *world) Watch(c ConnID, id WatchID) {
 	}
 }
 func (w *world) Unwatch(id WatchID) { delete(w.watches, id) }
+
+// Kill has the process die when its event is stepped.
+func (w *world) Kill(id WatchID) bool {
+	require.Contains(w.t, w.watches, id, "a process is killed that nobody watches")
+	if w.immortal {
+		return false
+	}
+	w.killed = append(w.killed, w.watches[id])
+	w.events = append(w.events, Event{Kind: EventGone, Watch: id})
+	return true
+}
 func (w *world) DiskRoom() int      { return 64 - len(w.ios) }
 func (w *world) Disk(io *seglog.IO) { w.ios = append(w.ios, *io) }
 
