@@ -134,6 +134,35 @@ func (l *link) transfers(ctx context.Context) ([]TransferInfo, error) {
 	return nil, l.broken(proto.OpTransfers, "more than %d pages", pagesMax)
 }
 
+// An Eviction is what came of the end of an instance.
+type Eviction struct {
+	Freed    int64 // bytes that it had and has no more
+	Draining int64 // bytes that it keeps until its process ends, or the server's I/O
+}
+
+// EvictInstance ends an instance, every life of its id, against its will. What its process
+// cannot touch comes back at once. With kill the processes that have shared memory are
+// killed; the call does not wait for their end, after which the instance is not in
+// [Conn.Instances] any more. The error is [ErrStale] if there is no such instance.
+func (c *Conn) EvictInstance(ctx context.Context, instance uint64, kill bool) (Eviction, error) {
+	var out Eviction
+	err := c.attempt(ctx, func(l *link) error {
+		k := newCall(proto.OpEvict)
+		k.frame = proto.AppendEvict(k.frame, &proto.Evict{Instance: instance, Kill: kill})
+		if err := l.roundTrip(ctx, k); err != nil {
+			return err
+		}
+		defer k.free()
+		var x proto.EvictReply
+		if err := proto.ParseEvictReply(k.body, &x); err != nil {
+			return l.broken(k.op, "%v", err)
+		}
+		out = Eviction{Freed: int64(x.Freed), Draining: int64(x.Draining)}
+		return nil
+	})
+	return out, err
+}
+
 // ClearNamespace removes all objects of a namespace and returns how many of them were in
 // memory. If the server's disk could not be told, a restart of the server may undo it; that
 // is not an error.

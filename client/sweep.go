@@ -71,8 +71,8 @@ func (w *Worker) sweepOnce(s *session, past []*link) bool {
 		return false
 	}
 	own := list[:0]
-	for _, t := range list {
-		if t.Instance == w.reg.Instance && t.Incarnation == s.incarnation {
+	for _, t := range list { // former lives too: what is another process' the server refuses to end
+		if t.Instance == w.reg.Instance {
 			own = append(own, t)
 		}
 	}

@@ -43,7 +43,7 @@ type command struct {
 	Get       getCommand       `cmd:"" help:"Write a stored value to a file."`
 	Rm        rmCommand        `cmd:"" help:"Remove values."`
 	Clear     clearCommand     `cmd:"" help:"Remove every value of the namespace, whoever stored it."`
-	Instances instancesCommand `cmd:"" help:"List the registered workers and what they hold."`
+	Instances instancesCommand `cmd:"" help:"List the registered workers and what they hold, or end one."`
 	Transfers transfersCommand `cmd:"" help:"List the open stores, retrieves and leases."`
 	Version   versionCommand   `cmd:"" help:"Print the versions of this command and of the server."`
 }
@@ -91,7 +91,7 @@ func (c *command) explain(err error) error {
 	advice := ""
 	switch {
 	case errors.As(err, &refused):
-		advice = statusAdvice(refused.Status)
+		advice = statusAdvice(refused)
 	case errors.Is(err, context.DeadlineExceeded):
 		advice = fmt.Sprintf("no answer within %v from %s; give more with --timeout", c.Timeout, c.Addr)
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
@@ -108,11 +108,13 @@ func (c *command) explain(err error) error {
 }
 
 // statusAdvice says what to do about a refusal; nothing where the status says it all.
-func statusAdvice(s proto.Status) string {
+func statusAdvice(refused *client.StatusError) string {
 	//nolint:exhaustive // most statuses need no advice
-	switch s {
+	switch refused.Status {
 	case proto.StatusDenied:
-		return "the server asks for a token; give it with --token or SLOTCACHE_TOKEN"
+		if refused.Op == proto.OpHello {
+			return "the server asks for a token; give it with --token or SLOTCACHE_TOKEN"
+		}
 	case proto.StatusBadVersion:
 		return "the server speaks another version of the protocol; use the slotcache that came with it"
 	case proto.StatusNoSpace:

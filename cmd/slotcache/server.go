@@ -53,67 +53,6 @@ func (cmd *statsCommand) Run(s *session) error {
 	})
 }
 
-type instancesCommand struct{}
-
-// Run prints a table.
-func (*instancesCommand) Run(s *session) error {
-	return s.ask(func(c *client.Conn) error {
-		instances, err := c.Instances(s.ctx)
-		if err != nil {
-			return fmt.Errorf("instances of %s: %w", s.Addr, err)
-		}
-		t := s.table()
-		t.row("ID\tINC\tSTATE\tPID\tTRANSPORT\tSTAGED\tHELD\tQUARANTINED\tNAME\tNAMESPACE")
-		for i := range instances {
-			n := &instances[i]
-			t.row("%016x\t%d\t%s\t%d\t%v\t%v\t%v\t%v\t%s\t%s", n.ID, n.Incarnation, instanceState(n.State), n.PID, n.Transport,
-				flags.Size(n.Staged), flags.Size(n.Held), flags.Size(n.Quarantined), dash(n.Name), dash(n.Namespace))
-		}
-		return t.Flush()
-	})
-}
-
-func instanceState(state uint8) string {
-	switch state {
-	case proto.InstanceLive:
-		return "live"
-	case proto.InstanceDraining:
-		return "draining"
-	}
-	return fmt.Sprintf("state %d", state)
-}
-
-type transfersCommand struct{}
-
-// Run prints a table.
-func (*transfersCommand) Run(s *session) error {
-	return s.ask(func(c *client.Conn) error {
-		transfers, err := c.Transfers(s.ctx)
-		if err != nil {
-			return fmt.Errorf("transfers of %s: %w", s.Addr, err)
-		}
-		t := s.table()
-		t.row("HANDLE\tKIND\tSTATE\tINSTANCE\tINC\tKEYS\tBYTES\tAGE")
-		for i := range transfers {
-			x := &transfers[i]
-			age := time.Duration(x.AgeMs) * time.Millisecond
-			t.row("%016x\t%v\t%s\t%016x\t%d\t%d\t%v\t%v", x.Handle, x.Kind, transferState(x.State), x.Instance, x.Incarnation,
-				x.Keys, flags.Size(x.Bytes), age)
-		}
-		return t.Flush()
-	})
-}
-
-func transferState(state uint8) string {
-	switch state {
-	case proto.TransferOpen:
-		return "open"
-	case proto.TransferExpired:
-		return "expired"
-	}
-	return fmt.Sprintf("state %d", state)
-}
-
 type versionCommand struct{}
 
 // Run prints this command's version, and the server's if there is one: having none is

@@ -14,7 +14,13 @@ import (
 	"github.com/slotcache/slotcache/cmd/cmdtest"
 )
 
-func TestMain(m *testing.M) { cmdtest.Main(m, "slotcached", "slotcache") }
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(hoarderEnv); addr != "" {
+		hoard(addr)
+		return
+	}
+	cmdtest.Main(m, "slotcached", "slotcache")
+}
 
 // cli runs slotcache against the server of a directory.
 func cli(t *testing.T, dir, stdin string, args ...string) cmdtest.Result {
@@ -147,7 +153,7 @@ func TestTheServerTellsHowItDoes(t *testing.T) {
 
 func TestErrorsSayWhatToDo(t *testing.T) {
 	dir := cmdtest.Dir(t)
-	for _, args := range [][]string{{"ping"}, {"stats"}, {"instances"}, {"transfers"}, {"put", "k", "-"}, {"get", "k", "-"}, {"rm", "k"}, {"clear"}} {
+	for _, args := range [][]string{{"ping"}, {"stats"}, {"instances"}, {"transfers"}, {"instances", "evict", "1"}, {"put", "k", "-"}, {"get", "k", "-"}, {"rm", "k"}, {"clear"}} {
 		r := cli(t, dir, "", args...)
 		require.Equal(t, 1, r.Code, "%v", args)
 		require.Contains(t, r.Stderr, "s.sock", "%v", args)
@@ -185,6 +191,7 @@ func TestATokenIsAskedFor(t *testing.T) {
 func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"dance"}, {"put", "k"}, {"get"}, {"rm"}, {"--addr", "nowhere", "ping"}, {"--timeout", "soon", "ping"}, {"ping", "pong"},
+		{"instances", "evict"}, {"instances", "evict", "xyz"}, {"instances", "drop"},
 	} {
 		r := cmdtest.Run(t, nil, "slotcache", args...)
 		require.Equal(t, 2, r.Code, "%v: %s", args, r.Stderr)

@@ -100,6 +100,10 @@ func misuses() []misuse {
 			*h = handles{store: h.lease, retrieve: h.store, lease: h.retrieve}
 			return a
 		}, [5]proto.Status{stale, stale, stale, ok, stale}},
+		{"zero", func(_ *world, a *client, h *handles) *client {
+			*h = handles{}
+			return a
+		}, [5]proto.Status{ok, stale, ok, ok, proto.StatusBadRequest}}, // a lease of 0 is none: no keys, a range
 		{"never given", func(_ *world, a *client, h *handles) *client {
 			*h = handles{store: 7 << 32, retrieve: 1<<63 | 5, lease: 1<<64 - 1}
 			return a
