@@ -37,6 +37,10 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if addr := os.Getenv(puppetEnv); addr != "" {
+		perform(addr)
+		return
+	}
 	if cfg := os.Getenv(childEnv); cfg != "" {
 		if err := serve(cfg); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -52,6 +56,7 @@ type childConfig struct {
 	Size    int64
 	ShmName *string
 	L2Dir   string
+	Limits  server.Limits
 
 	ShmDir    string
 	HugePages l1.HugePages
@@ -64,7 +69,7 @@ func serve(text string) error {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		return err
 	}
-	cfg := server.Config{Listen: []string{"unix:" + c.Path, "tcp:127.0.0.1:0"}, L1Size: c.Size, ShmName: c.ShmName, L2Dir: c.L2Dir}
+	cfg := server.Config{Listen: []string{"unix:" + c.Path, "tcp:127.0.0.1:0"}, L1Size: c.Size, ShmName: c.ShmName, L2Dir: c.L2Dir, Limits: c.Limits}
 	cfg.ShmDir, cfg.HugePages, cfg.Placement = c.ShmDir, c.HugePages, c.Placement
 	if c.L2Dir != "" {
 		cfg.L2Size = 64 << 20

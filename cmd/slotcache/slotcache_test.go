@@ -190,8 +190,17 @@ func TestATokenIsAskedFor(t *testing.T) {
 
 func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"dance"}, {"put", "k"}, {"get"}, {"rm"}, {"--addr", "nowhere", "ping"}, {"--timeout", "soon", "ping"}, {"ping", "pong"},
-		{"instances", "evict"}, {"instances", "evict", "xyz"}, {"instances", "drop"},
+		{},
+		{"dance"},
+		{"put", "k"},
+		{"get"},
+		{"rm"},
+		{"--addr", "nowhere", "ping"},
+		{"--timeout", "soon", "ping"},
+		{"ping", "pong"},
+		{"instances", "evict"},
+		{"instances", "evict", "xyz"},
+		{"instances", "drop"},
 	} {
 		r := cmdtest.Run(t, nil, "slotcache", args...)
 		require.Equal(t, 2, r.Code, "%v: %s", args, r.Stderr)

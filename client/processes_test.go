@@ -1,0 +1,360 @@
+package client_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slotcache/slotcache/client"
+	"github.com/slotcache/slotcache/server"
+)
+
+// watcher asks the server how it does.
+func watcher(t testing.TB, s *child) *client.Conn {
+	t.Helper()
+	c, err := client.Dial(within(t), s.addr(), client.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+// stats are the server's numbers.
+func stats(t testing.TB, c *client.Conn) map[string]uint64 {
+	t.Helper()
+	list, err := c.Stats(within(t))
+	require.NoError(t, err)
+	all := make(map[string]uint64, len(list))
+	for _, n := range list {
+		all[n.Name] = n.Value
+	}
+	return all
+}
+
+// baseline waits until nobody has anything, and requires that used memory is that of the
+// objects.
+func baseline(t testing.TB, c *client.Conn) {
+	t.Helper()
+	idle(t, c)
+	var all map[string]uint64
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) { // spills hold what they write
+		all = stats(t, c)
+		if all["l1_held_bytes"]+all["l1_staged_bytes"]+all["l1_loading_bytes"]+all["l1_quarantined_bytes"]+all["l1_doomed_bytes"]+all["ops_in_flight"] == 0 {
+			break
+		}
+	}
+	for _, name := range []string{"l1_held_bytes", "l1_staged_bytes", "l1_loading_bytes", "l1_quarantined_bytes", "l1_doomed_bytes", "transfers", "waiting_requests"} {
+		require.Zero(t, all[name], name)
+	}
+	require.Equal(t, all["l1_resident_bytes"], all["l1_used_bytes"])
+}
+
+// onDisk starts a server that has the values of keys [0, n) on disk and not in memory.
+func onDisk(t *testing.T, n, size int, change func(*childConfig)) *child {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "slot")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := startChild(t, func(c *childConfig) {
+		c.L2Dir = dir
+		if change != nil {
+			change(c)
+		}
+	})
+	w := worker(t, s.addr(), client.Registration{})
+	for i := range n {
+		_, err := w.Put(within(t), 0, key(i), content(i, size))
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	s.stop()
+	s.start()
+	return s
+}
+
+// A scheduler looks up, its workers retrieve by its lease in processes of their own, and
+// one of the five is killed at some step: nothing is left of it, and the others go on.
+func TestSchedulerAndWorkersLoseOneAtEachStep(t *testing.T) {
+	const steps, perRound, workers = 7, 8, 4
+	s := onDisk(t, 2*steps*perRound, 0, nil)
+	watch := watcher(t, s)
+	all := make([]*puppet, 1+workers) // the scheduler is the first
+	for i := range all {
+		all[i] = startPuppet(t, s.addr())
+	}
+	for round := range 2 * steps {
+		victim, step := 0, round%steps
+		if round >= steps {
+			victim = 1 + round%workers
+		}
+		t.Run(fmt.Sprintf("process %d at step %d", victim, step), func(t *testing.T) {
+			for i := range all {
+				all[i].t = t
+			}
+			r := &relay{t: t, all: all, victim: victim, step: step, first: round * perRound, n: perRound}
+			r.run()
+			baseline(t, watch)
+		})
+		if t.Failed() {
+			return
+		}
+		all[victim] = startPuppet(t, s.addr())
+	}
+}
+
+// A relay is one round of lookup, retrieves and releases.
+type relay struct {
+	t            *testing.T
+	all          []*puppet
+	victim, step int
+	first, n     int
+	dead         bool
+}
+
+// at kills the victim if this is the step.
+func (r *relay) at(step int) {
+	if step == r.step {
+		r.all[r.victim].kill()
+		r.dead = true
+	}
+}
+
+// alive says that a process is there.
+func (r *relay) alive(i int) bool { return !r.dead || i != r.victim }
+
+func (r *relay) run() {
+	r.at(0)
+	var lease uint64
+	if r.alive(0) {
+		r.all[0].send(order{Do: "lookup", First: r.first, N: r.n, Load: true, Wait: patience})
+	}
+	r.at(1)
+	if r.alive(0) {
+		found := r.all[0].hear()
+		require.Empty(r.t, found.Err)
+		require.Equal(r.t, r.n, found.Hits)
+		require.Equal(r.t, r.n, found.FromDisk)
+		lease = found.Lease
+	}
+	r.at(2)
+	if lease == 0 {
+		return
+	}
+	each := func(f func(p *puppet)) {
+		for i := 1; i < len(r.all); i++ {
+			if r.alive(i) {
+				f(r.all[i])
+			}
+		}
+	}
+	each(func(p *puppet) { p.send(order{Do: "lease", Lease: lease, First: r.first, N: r.n}) })
+	r.at(3)
+	got := map[*puppet]bool{}
+	each(func(p *puppet) {
+		res := p.hear()
+		if r.dead && r.victim == 0 && res.Stale {
+			return // the lease has ended with its owner
+		}
+		require.Empty(r.t, res.Err)
+		require.Equal(r.t, r.n, res.Hits)
+		got[p] = true
+	})
+	r.at(4)
+	each(func(p *puppet) {
+		if got[p] {
+			require.Equal(r.t, r.n, p.ask(order{Do: "verify"}).Hits)
+		}
+	})
+	r.at(5)
+	each(func(p *puppet) {
+		if got[p] {
+			p.ask(order{Do: "verify"})
+			p.ask(order{Do: "release"})
+		}
+	})
+	if r.alive(0) {
+		r.all[0].ask(order{Do: "release"})
+	}
+	r.at(6)
+}
+
+// A client that crashes in a loop with 40 % of the pool costs nobody anything.
+func TestCrashLoopingClientLeavesNothing(t *testing.T) {
+	s := startChild(t, nil)
+	watch := watcher(t, s)
+	before := stats(t, watch)["l1_used_bytes"]
+	for range 10 {
+		p := startPuppet(t, s.addr())
+		got := p.ask(order{Do: "prepare", N: 13, Size: 512 << 10})
+		require.Equal(t, map[string]int{"reserved": 13}, got.Statuses)
+		require.Equal(t, before+13*512<<10, stats(t, watch)["l1_used_bytes"])
+		p.kill()
+		begin := time.Now()
+		baseline(t, watch)
+		t.Logf("all back after %v", time.Since(begin).Round(time.Millisecond))
+		require.Equal(t, before, stats(t, watch)["l1_used_bytes"])
+	}
+}
+
+// Readers that die with most of the pool held, before their reply is out as well, keep
+// nobody from storing.
+func TestKilledReadersLetGoOfThePool(t *testing.T) {
+	s := startChild(t, func(c *childConfig) { c.Limits = server.Limits{InstanceCap: 1 << 40} })
+	watch := watcher(t, s)
+	const n, size = 13, 1 << 20 // of 16 MiB
+	w := startPuppet(t, s.addr())
+	for round := range 6 {
+		got := w.ask(order{Do: "prepare", First: round * n, N: n, Size: size})
+		require.Equal(t, map[string]int{"reserved": n}, got.Statuses, "something is held for good")
+		w.ask(order{Do: "fill"})
+		w.ask(order{Do: "commit"})
+		p := startPuppet(t, s.addr())
+		o := order{Do: []string{"retrieve", "lookup"}[round%2], First: round * n, N: n, Size: size, Slots: true}
+		if round < 2 {
+			require.Equal(t, n, p.ask(o).Hits)
+			p.ask(order{Do: "verify"})
+		} else {
+			p.send(o) // its reply may be nowhere yet
+		}
+		p.kill()
+		baseline(t, watch)
+	}
+}
+
+// Writers and readers in four processes on a few keys: what is read is one whole value.
+func TestReadersSeeAMissOrOneWholeValue(t *testing.T) {
+	s := startChild(t, func(c *childConfig) { c.Size = 4 << 20 })
+	watch := watcher(t, s)
+	seed := rand.Uint64() >> 40
+	t.Logf("seed %d", seed)
+	var all []*puppet
+	for i := range 4 {
+		p := startPuppet(t, s.addr())
+		p.send(order{Do: "stir", First: 8, N: 4, Wait: 2 * time.Second, Seed: seed + uint64(i)})
+		all = append(all, p)
+	}
+	total := map[string]int{}
+	for _, p := range all {
+		res := p.hear()
+		require.Empty(t, res.Err)
+		for name, n := range res.Counts {
+			total[name] += n
+		}
+	}
+	t.Logf("%v", total)
+	for _, name := range []string{"ok", "exists", "hit", "miss"} {
+		require.NotZero(t, total[name], name)
+	}
+	baseline(t, watch)
+}
+
+// Two clients that want more than half of the pool at once both get an answer: a part.
+func TestTwoThatWantMoreThanHalfBothGetAnAnswer(t *testing.T) {
+	const n, size = 40, 256 << 10 // 10 of 16 MiB
+	s := onDisk(t, 2*n, size, func(c *childConfig) { c.Limits = server.Limits{InstanceCap: 1 << 40} })
+	watch := watcher(t, s)
+	a, b := startPuppet(t, s.addr()), startPuppet(t, s.addr())
+	for range 3 {
+		for i, p := range []*puppet{a, b} {
+			p.send(order{Do: "lookup", First: i * n, N: n, Size: size, Load: true, Slots: true, Wait: patience})
+		}
+		hits := 0
+		for _, p := range []*puppet{a, b} {
+			res := p.hear()
+			require.Empty(t, res.Err)
+			require.NotZero(t, res.Hits)
+			hits += res.Hits
+			require.Equal(t, res.Hits, p.ask(order{Do: "verify"}).Hits)
+		}
+		require.LessOrEqual(t, hits, 64)
+		a.ask(order{Do: "release"})
+		b.ask(order{Do: "release"})
+		baseline(t, watch)
+
+		for i, p := range []*puppet{a, b} {
+			p.send(order{Do: "prepare", First: 1000 + i*n, N: n, Size: size, Wait: 300 * time.Millisecond})
+		}
+		reserved := 0
+		for _, p := range []*puppet{a, b} {
+			res := p.hear()
+			require.Empty(t, res.Err)
+			require.Equal(t, n, res.Statuses["reserved"]+res.Statuses["no_space"], "%v", res.Statuses)
+			reserved += res.Statuses["reserved"]
+		}
+		require.GreaterOrEqual(t, reserved, n)
+		a.ask(order{Do: "abort"})
+		b.ask(order{Do: "abort"})
+		baseline(t, watch)
+	}
+}
+
+// Nothing of dead processes is there after a restart: no instance, no transfer, no hold.
+func TestRestartKnowsNobody(t *testing.T) {
+	for _, serverFirst := range []bool{false, true} {
+		t.Run(fmt.Sprintf("server killed first is %v", serverFirst), func(t *testing.T) {
+			s := onDisk(t, 4, 0, nil)
+			var all []*puppet
+			for i := range 3 {
+				p := startPuppet(t, s.addr())
+				p.ask(order{Do: "prepare", First: 100 + i, N: 1, Size: 1 << 20})
+				require.Equal(t, 4, p.ask(order{Do: "lookup", N: 4, Load: true, Slots: true, Wait: patience}).Hits)
+				all = append(all, p)
+			}
+			if serverFirst {
+				s.kill()
+			}
+			for _, p := range all {
+				p.kill()
+			}
+			if !serverFirst {
+				s.kill()
+			}
+			s.start()
+			watch := watcher(t, s)
+			instances, err := watch.Instances(within(t))
+			require.NoError(t, err)
+			require.Empty(t, instances)
+			baseline(t, watch)
+			p := startPuppet(t, s.addr())
+			require.Equal(t, 4, p.ask(order{Do: "lookup", N: 4, Load: true, Slots: true, Wait: patience}).Hits)
+			p.ask(order{Do: "verify"})
+			require.Zero(t, p.ask(order{Do: "lookup", First: 100, N: 3, Load: true, Wait: patience}).Hits, "what was not committed is there")
+		})
+	}
+}
+
+// A worker that is evicted while it works comes back by itself.
+func TestEvictedWorkerGoesOn(t *testing.T) {
+	s := startChild(t, nil)
+	watch := watcher(t, s)
+	w := worker(t, s.addr(), client.Registration{})
+	ctx := within(t)
+	store(t, w, 3)
+	for range 5 {
+		st, err := w.PrepareStore(ctx, 0, keys(10, 1), []uint64{100}, 0)
+		require.NoError(t, err)
+		r, err := w.Retrieve(ctx, 0, keys(0, 3), client.RetrieveOptions{})
+		require.NoError(t, err)
+		l, err := w.Lookup(ctx, client.LookupRequest{Keys: keys(0, 3), Slots: true})
+		require.NoError(t, err)
+		_, err = w.Lookup(ctx, client.LookupRequest{Keys: keys(0, 3), Hold: true}) // it forgets to release
+		require.NoError(t, err)
+		out, err := watch.EvictInstance(ctx, w.Instance(), false)
+		require.NoError(t, err)
+		require.Positive(t, out.Draining)
+		require.Positive(t, out.Freed)
+		got, ok, err := w.Fetch(ctx, 0, key(1), nil)
+		require.NoError(t, err)
+		require.True(t, ok)
+		requireValues(t, 1, [][]byte{got})
+		requireValues(t, 0, r.Values())
+		requireValues(t, 0, l.Lease.Values())
+		require.ErrorIs(t, st.Commit(ctx), client.ErrStale)
+		_ = r.Release(ctx) // stale, or not if it was not noticed yet
+		_ = l.Lease.Release(ctx)
+		idle(t, watch)
+	}
+}
