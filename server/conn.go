@@ -143,6 +143,7 @@ type conn struct {
 	flow     flowState
 	marks    marks
 	local    bool          // a Unix socket
+	deaf     bool          // its peer takes nothing more: replies are thrown away
 	owed     int           // replies that the engine will still send
 	share    int           // of this turn's input, in bytes
 	turn     uint64        // to which share belongs
@@ -261,7 +262,7 @@ func (r *reactor) leave(c *conn, s connState, limit time.Duration) {
 // end is what the end of the stream means once all frames before it were stepped. Replies
 // that are under way are sent still, unless nobody is there to read them.
 func (r *reactor) end(c *conn) {
-	if c.recv == recvBroken || c.payload.state != payloadNone || r.hungUp(c) {
+	if c.deaf || c.recv == recvBroken || c.payload.state != payloadNone || r.hungUp(c) {
 		r.abandon(c)
 		return
 	}
@@ -277,6 +278,28 @@ func (r *reactor) hungUp(c *conn) bool {
 	r.pollfd[0] = unix.PollFd{Fd: int32(c.fd)}
 	n, err := unix.Poll(r.pollfd[:], 0)
 	return err == nil && n > 0 && r.pollfd[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+}
+
+// deafen is for a peer that takes no replies any more. What it sent before it went is
+// stepped still, for it may give back what would be kept for its process else; then the
+// stream ends. The ring has nothing of c's output.
+func (r *reactor) deafen(c *conn) {
+	c.deaf = true
+	r.dropOutput(c)
+	_ = unix.Shutdown(c.fd, unix.SHUT_RDWR) // what has arrived can be read, and then nothing more comes
+	if c.flow == flowOutput {
+		r.resume(c)
+	}
+	r.touch(c)
+}
+
+// lose is for a peer that is gone while its requests wait for it to read.
+func (r *reactor) lose(c *conn) {
+	if !c.out.sending() {
+		r.deafen(c)
+		return
+	}
+	_ = unix.Shutdown(c.fd, unix.SHUT_RDWR) // the send fails by this, if it has not yet
 }
 
 // abandon closes c without sending anything more.

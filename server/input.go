@@ -98,8 +98,7 @@ func (r *reactor) pump(c *conn) {
 		r.end(c)
 		return
 	case c.recv == recvBroken && c.flow == flowOutput:
-		r.abandon(c) // it would wait for ever
-		return
+		r.lose(c) // it would wait for ever
 	case c.flow == flowTurn:
 		r.resume(c)
 	case c.flow == flowOutput, c.flow == flowMessage, c.flow == flowRuns:

@@ -107,9 +107,12 @@ func (o *output) sending() bool { return o.state == sendTried || o.state == send
 func (o *output) empty() bool { return o.bytes == 0 && o.pools == 0 && !o.sending() }
 
 // room returns n bytes at the end of c's output, to be filled at once, or nil if c had to be
-// closed for want of memory.
+// closed for want of memory, or takes nothing.
 func (r *reactor) room(c *conn, n int) []byte {
 	o := &c.out
+	if c.deaf {
+		return nil
+	}
 	if o.last != 0 {
 		s := &r.segments[o.last]
 		if s.kind == segmentBytes && len(s.buf)-s.tail < n && (o.last != o.first || !o.sending()) && s.tail-s.head+n <= bufferStep {
@@ -146,6 +149,9 @@ func (r *reactor) growSegment(s *segment, n int) {
 
 // newSegment queues a segment with a buffer of its own and returns n bytes of it.
 func (r *reactor) newSegment(c *conn, kind segmentKind, n int) []byte {
+	if c.deaf {
+		return nil
+	}
 	want := n
 	if kind == segmentBytes && c.out.bytes > 0 {
 		want = max(n, min(c.out.bytes, bufferStep))
@@ -322,8 +328,12 @@ func (r *reactor) sent(done *ring.Completion) {
 	r.touch(c)
 	if res < 0 || !full && res != c.out.size {
 		r.stats.SendErrors++
-		if c.state != connClosing {
+		switch c.state {
+		case connOpen:
+			r.deafen(c)
+		case connEnded, connDraining:
 			r.abandon(c)
+		case connFree, connClosing:
 		}
 		return
 	}
