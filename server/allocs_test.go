@@ -17,7 +17,7 @@ import (
 type bare struct {
 	fd   int
 	send []byte
-	in   [64 << 10]byte
+	in   [128 << 10]byte
 }
 
 // bareOf takes over the connection of p, for one request that is sent again and again.

@@ -128,6 +128,10 @@ func TestMain(m *testing.M) {
 		child(path)
 		return
 	}
+	if path := os.Getenv(childZombie); path != "" {
+		zombie(path)
+		return
+	}
 	if os.Getenv(childListens) != "" {
 		if err := unix.Listen(3, 16); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -8,8 +8,16 @@ import (
 	"github.com/slotcache/slotcache/proto"
 )
 
-// collect looks at the replies that have come.
+// collect looks at the replies that have come, and at those that come by what workers do
+// about them: all are known before anybody does something else.
 func (m *model) collect() {
+	for before := -1; before != m.replies; {
+		before = m.replies
+		m.collectOnce()
+	}
+}
+
+func (m *model) collectOnce() {
 	for _, w := range slices.Concat(m.workers, m.zombies) {
 		if w == nil {
 			continue
