@@ -140,5 +140,10 @@ func fuzzSeeds(f *testing.F) {
 	add(frame(0, proto.OpPrepareStore, prepare), frame(0, proto.OpCommitStore, commit), frame(32, proto.OpPrepareRetrieve, retrieve), []byte{event}, frame(1, proto.OpRegister, register))
 	add(frame(32, proto.OpPrepareStore, one), frame(0x80|32, proto.OpCommitStore, commit), []byte{event, settle}, frame(1, proto.OpDelete, proto.AppendDelete(nil, &proto.Delete{Keys: testKeys("i")})))
 	add(frame(0, proto.OpDelete, proto.AppendDelete(nil, &proto.Delete{Keys: keys})), frame(1, proto.OpClear, proto.AppendClear(nil, &proto.Clear{Namespace: "space"})))
+	for _, kill := range []bool{false, true} {
+		evict := proto.AppendEvict(nil, &proto.Evict{Instance: 1, Kill: kill})
+		add(frame(0, proto.OpPrepareStore, prepare), frame(1, proto.OpEvict, evict), frame(0, proto.OpCommitStore, commit), []byte{event},
+			frame(0, proto.OpAbortStore, proto.AppendAbortStore(nil, &proto.AbortStore{Transfer: 1 << 32})), frame(1, proto.OpEvict, evict), []byte{settle})
+	}
 	add(frame(1, proto.OpUnregister, nil), frame(1, proto.OpStats, nil), frame(0, proto.OpTransfers, proto.AppendTransfers(nil, &proto.Transfers{})))
 }

@@ -32,7 +32,7 @@ func TestEveryRequestIsAnsweredOnceFaultsStop(t *testing.T) {
 				m.grow()
 			}
 			most, waited := 0, 0
-			for range 30 {
+			for range 10 {
 				m.faults, m.faulty = true, true
 				for range 100 {
 					if m.r.IntN(6) == 0 {
@@ -53,7 +53,7 @@ func TestEveryRequestIsAnsweredOnceFaultsStop(t *testing.T) {
 		})
 	}
 	if len(modelConfigs()) == ran {
-		require.Greater(t, all, 100, "hardly anything was under way")
+		require.Greater(t, all, 40, "hardly anything was under way")
 	}
 }
 

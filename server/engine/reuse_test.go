@@ -33,7 +33,7 @@ func TestBatchesOfExistingKeysReserveOnlyTheRest(t *testing.T) {
 	}
 	before := w.e.table.Usage()
 	w.quiet = true
-	for range 20_000 { // nothing is kept for a prepare that has nothing to do
+	for range 10_000 { // nothing is kept for a prepare that has nothing to do
 		require.Zero(t, a.prepared(a.prepare(0, slotSize, "k0", "k1")).Transfer)
 	}
 	w.quiet = false
@@ -139,7 +139,7 @@ func TestHeldPrefixOutlivesAnyPressure(t *testing.T) {
 	require.Equal(t, 40, a.hits(keys...))
 	held := a.found(a.lookup(proto.LookupHold, 0, keys[:32]...))
 	require.EqualValues(t, 32, held.Hits)
-	for _, k := range names("other", 200) {
+	for _, k := range names("other", 80) {
 		b.store(slotSize, k)
 	}
 	require.Equal(t, 32, a.hits(keys...))
@@ -150,12 +150,12 @@ func TestHeldPrefixOutlivesAnyPressure(t *testing.T) {
 	got, st = b.retrieve(proto.PrepareRetrieve{Lease: held.Lease, Count: 32})
 	require.Equal(t, proto.StatusOK, st)
 	require.Equal(t, proto.StatusOK, a.release(held.Lease))
-	for _, k := range names("more", 200) {
+	for _, k := range names("more", 80) {
 		a.store(slotSize, k)
 	}
 	b.verify(got.Slots, keys[:32]...)
 	require.Equal(t, proto.StatusOK, b.endRetrieve(got.Transfer))
-	for _, k := range names("again", 200) {
+	for _, k := range names("again", 80) {
 		a.store(slotSize, k)
 	}
 	require.Zero(t, a.hits(keys...))
@@ -171,7 +171,7 @@ func TestFutileRequestsEvictNothing(t *testing.T) {
 	a.store(slotSize, names("k", 16)...)
 	lease := a.found(a.lookup(proto.LookupHold|proto.LookupSlots, 0, names("k", 15)...)).Lease
 	before := w.e.table.Usage()
-	for range 1000 {
+	for range 300 {
 		out := b.prepared(b.prepare(time.Hour, 2*slotSize, "new"))
 		require.Equal(t, proto.StatusNoSpace, out.Results[0].Status)
 	}
