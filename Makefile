@@ -25,13 +25,15 @@ demo: build ## two workers share chunks, one is killed, the server is killed: no
 test: $(LINT) ## every check: lint, vet, tests with the race detector, fuzzing, benchmarks once
 	LINT=$(LINT) .ci/suite
 
-bench: build ## micro benchmarks, then the replay of a trace
+bench: build ## micro benchmarks, the disk store against fio, then the replay of a trace
 	$(GO) test -run '^$$' -bench . ./...
+	bin/slotbench l2
 	bin/slotbench replay --trace $(TRACE) --requests 2000 --workers 2 --l1-size 256MiB --l2-size 4GiB
 
-torture: build ## kill workers and servers by the hundred and look for what is left
+torture: build ## kill workers and servers by the hundred, damage files, look for what is left or lost
 	bin/slotbench crash worker --rounds $(ROUNDS)
 	bin/slotbench crash server --rounds $(ROUNDS) $(if $(wildcard $(TRACE)),--trace $(TRACE))
+	bin/slotbench torture --loops $(ROUNDS)
 
 lint: $(LINT) ## only the linter
 	$(LINT) run ./...

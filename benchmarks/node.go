@@ -99,6 +99,42 @@ func (n *Node) args() []string {
 func (n *Node) Start(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if err := n.launch(); err != nil {
+		return err
+	}
+	if err := awaitReady(ctx, n.p, n.out); err != nil {
+		n.p.kill()
+		return fmt.Errorf("node: %s: %w\n%s", filepath.Base(n.opts.Binary), err, n.Log())
+	}
+	return nil
+}
+
+// startAndKill starts the server, which must not run, and kills it after a time. It
+// reports whether it was not ready yet; one that ended by itself is an error.
+func (n *Node) startAndKill(ctx context.Context, after time.Duration) (early bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.launch(); err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, after)
+	defer cancel()
+	err = awaitReady(ctx, n.p, n.out)
+	early = errors.Is(err, context.DeadlineExceeded)
+	if err == nil {
+		<-ctx.Done()
+	} else if !early {
+		err = fmt.Errorf("node: %s: %w\n%s", filepath.Base(n.opts.Binary), err, n.Log())
+	}
+	n.p.kill()
+	if early {
+		err = nil
+	}
+	return early, err
+}
+
+// launch starts the process. The lock must be held.
+func (n *Node) launch() error {
 	if n.closed {
 		return errors.New("node: closed")
 	}
@@ -122,10 +158,6 @@ func (n *Node) Start(ctx context.Context) error {
 	n.reap()
 	n.p, n.out = p, r
 	n.starts++
-	if err := awaitReady(ctx, p, r); err != nil {
-		p.kill()
-		return fmt.Errorf("node: %s: %w\n%s", filepath.Base(n.opts.Binary), err, n.Log())
-	}
 	return nil
 }
 

@@ -31,6 +31,15 @@ func (l *loop) take(r *request) {
 		if !l.log.Clear(r.key.Namespace, token) {
 			l.finish(l.answered(token), nil)
 		}
+	case requestScan:
+		for i := range r.keys {
+			size, ok := l.log.Find(&r.keys[i])
+			if !ok {
+				size = -1
+			}
+			r.sizes[i] = size
+		}
+		l.finish(r, nil)
 	case requestStats:
 		r.stats = l.stats()
 		l.finish(r, nil)

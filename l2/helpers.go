@@ -1,6 +1,7 @@
 package l2
 
 import (
+	"runtime"
 	"sync"
 
 	"github.com/zeebo/xxh3"
@@ -10,7 +11,7 @@ import (
 )
 
 // helpers do what would keep the loop from its callers: one goroutine makes,
-// syncs and removes files, in the order it is told to, another computes checksums.
+// syncs and removes files, in the order it is told to, others compute checksums.
 // Results go to the inbox.
 type helpers struct {
 	dir   *segdir.Dir
@@ -19,6 +20,9 @@ type helpers struct {
 	sums  chan sumJob
 	ended sync.WaitGroup
 }
+
+// sumHelpers is how many goroutines compute checksums at most: each does 20 GB/s or more.
+const sumHelpers = 4
 
 // A sumJob is a checksum to compute.
 type sumJob struct {
@@ -35,7 +39,9 @@ func newHelpers(dir *segdir.Dir, box *inbox) *helpers {
 		sums:  make(chan sumJob, maxInFlight),
 	}
 	h.ended.Go(h.runFiles)
-	h.ended.Go(h.runSums)
+	for range min(runtime.GOMAXPROCS(0), sumHelpers) {
+		h.ended.Go(h.runSums)
+	}
 	return h
 }
 

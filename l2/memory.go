@@ -26,6 +26,8 @@ type memory struct {
 	mu      sync.Mutex
 	free    []extent // by offset, never adjacent
 	waiters []*waiter
+	lent    int64 // bytes
+	closed  bool  // to be unmapped when nothing is lent
 }
 
 // A waiter is a request for memory that had to wait.
@@ -44,8 +46,19 @@ func newMemory(size int64) (*memory, error) {
 	return &memory{bytes: bytes, free: []extent{{0, size}}}, nil
 }
 
-// close unmaps the memory, of which nothing may be lent any more.
+// close unmaps the memory, or lets the last release do so.
 func (m *memory) close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	return m.unmap()
+}
+
+// unmap unmaps the memory if nothing is lent.
+func (m *memory) unmap() error {
+	if m.lent > 0 {
+		return nil
+	}
 	if err := unix.Munmap(m.bytes); err != nil {
 		return fmt.Errorf("l2: munmap: %w", err)
 	}
@@ -107,6 +120,9 @@ func (m *memory) release(e extent) {
 	defer m.mu.Unlock()
 	m.put(e)
 	m.grant()
+	if m.closed {
+		_ = m.unmap() // there is nobody left to be told
+	}
 }
 
 // grant serves the waiters at the head of the queue.
@@ -130,6 +146,7 @@ func (m *memory) take(size int64) (extent, bool) {
 			continue
 		}
 		e := extent{f.off, size}
+		m.lent += size
 		f.off += size
 		f.len -= size
 		if f.len == 0 {
@@ -146,6 +163,7 @@ func (m *memory) put(e extent) {
 	if i > 0 && m.free[i-1].end() > e.off || i < len(m.free) && e.end() > m.free[i].off {
 		panic(fmt.Sprintf("l2: memory [%d,%d) given back twice", e.off, e.end()))
 	}
+	m.lent -= e.len
 	before := i > 0 && m.free[i-1].end() == e.off
 	after := i < len(m.free) && e.end() == m.free[i].off
 	switch {

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/slotcache/slotcache/l2/seglog"
 )
 
@@ -31,6 +29,7 @@ const (
 	requestDelete
 	requestClear
 	requestStats
+	requestScan
 )
 
 // A requestState says whose a request is.
@@ -55,6 +54,9 @@ type request struct {
 	mem  extent // put: the value; get: where it is read to, found by the loop if it can
 	size int64  // put: length of the value; get: of the buffer, then of what was found; size: of what was found
 	sum  uint64 // put: xxh3-64 of the value
+
+	keys  []seglog.Key // scan: which are asked for
+	sizes []int64      // scan: of what was found, negative for what was not
 
 	state atomic.Int32
 	err   error
@@ -122,8 +124,8 @@ func (s *Store) Put(ctx context.Context, key, value []byte) error {
 	r := s.newRequest(requestPut, key)
 	r.mem, r.size = mem, size
 	buf := s.memory.bytes[mem.off:mem.end()]
-	clear(buf[copy(buf, value):]) // the rest of the block goes to the disk too
-	r.sum = xxh3.Hash(buf[:size])
+	r.sum = copySum(buf, value)
+	clear(buf[size:]) // the rest of the block goes to the disk too
 	if done, err := s.wait(ctx, r); !done {
 		return err
 	}
@@ -139,29 +141,13 @@ func (s *Store) Get(ctx context.Context, key, dst []byte) (int, error) {
 		return 0, err
 	}
 	defer s.calls.Done()
-	var mem extent
-	for {
-		r := s.newRequest(requestGet, key)
-		r.mem, r.size = mem, int64(len(dst))
-		if done, err := s.wait(ctx, r); !done {
-			return 0, err
-		}
-		if r.err == nil {
-			copy(dst, s.memory.bytes[r.mem.off:][:r.size])
-		}
-		s.memory.release(r.mem)
-		switch {
-		case errors.Is(r.err, errNoMemory):
-		case r.err == nil, errors.Is(r.err, ErrShortBuffer):
-			return int(r.size), r.err
-		default:
-			return 0, r.err
-		}
-		var err error
-		if mem, err = s.memory.acquire(ctx, r.size); err != nil {
-			return 0, err
-		}
+	mem, size, err := s.read(ctx, key, int64(len(dst)))
+	if err != nil {
+		return int(size), err
 	}
+	copy(dst, s.memory.bytes[mem.off:][:size])
+	s.memory.release(mem)
+	return int(size), nil
 }
 
 // Size returns the length in bytes of the value of key, without reading it.

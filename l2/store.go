@@ -155,16 +155,17 @@ func openOn(dir string, opts Options, newRing func() (ring.Interface, error)) (*
 		return nil, err
 	}
 	undo.add(arena.close)
-	log, report, err := seglog.Recover(seglog.Config{
+	cfg := seglog.Config{
 		Size:        segdir.Usable(opts.Size),
 		SegmentSize: opts.SegmentSize,
 		Arena:       arena.bytes,
 		MaxEntries:  opts.MaxEntries,
-		MaxInFlight: maxInFlight,
 		WriteLimit:  opts.WriteLimit,
 		Nonce:       nonce,
 		Seed:        seed(),
-	}, files)
+	}
+	tuning(&cfg, opts.Memory)
+	log, report, err := seglog.Recover(cfg, files)
 	if err != nil {
 		return nil, fmt.Errorf("l2: open %s: %w", dir, err)
 	}

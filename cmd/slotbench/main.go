@@ -33,15 +33,18 @@ Exit codes: 0 all of it held, 1 something did not, 2 wrong command line.`
 
 // command is the command line.
 type command struct {
-	Replay replayCommand `cmd:"" help:"Replay a trace and report hit ratio, rates and latencies."`
-	Crash  crashCommand  `cmd:"" help:"Kill workers or servers and look for what is left."`
-	Demo   demoCommand   `cmd:"" help:"Show sharing, the death of a worker and of the server, in seconds."`
-	Stage  stageCommand  `cmd:"" help:"Take slots and never commit, as a worker in the middle of a store."`
+	Replay  replayCommand  `cmd:"" help:"Replay a trace and report hit ratio, rates and latencies."`
+	Crash   crashCommand   `cmd:"" help:"Kill workers or servers and look for what is left."`
+	Torture tortureCommand `cmd:"" help:"Kill a server under load, damage its files, and look at every key after each start."`
+	L2      l2Command      `cmd:"" name:"l2" help:"Measure the disk store against fio on the same disk."`
+	Demo    demoCommand    `cmd:"" help:"Show sharing, the death of a worker and of the server, in seconds."`
+	Stage   stageCommand   `cmd:"" help:"Take slots and never commit, as a worker in the middle of a store."`
 
 	Hitratio hitRatioCommand `cmd:"" help:"Replay a trace through the eviction policies, without a server."`
 	Alloc    allocCommand    `cmd:"" help:"Measure the allocator of the pool, without a server."`
 
 	Replayer replayerCommand `cmd:"" hidden:"" help:"A worker of replay."`
+	Torturer torturerCommand `cmd:"" hidden:"" help:"A worker of torture."`
 	Actor    actorCommand    `cmd:"" hidden:"" help:"A worker of crash and demo."`
 }
 

@@ -1,5 +1,5 @@
-// Command slotcache asks a running server how it does, and puts single values into the
-// cache, reads them and removes them.
+// Command slotcache asks a running server how it does, puts single values into the
+// cache, reads them and removes them, and looks into the files of a disk store.
 //
 // It ends with 0, with 1 when something failed, with 2 when the command line is wrong, and
 // with 3 when the key is not cached. Errors say what failed, on what, and what to do.
@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -35,7 +36,7 @@ type command struct {
 	Addr      string        `help:"Address of the server. Default: unix:${socket}" env:"SLOTCACHE_ADDR" placeholder:"ADDR"`
 	Token     string        `help:"Word the server asks for." env:"SLOTCACHE_TOKEN" placeholder:"WORD"`
 	Namespace string        `help:"Namespace of the keys. Default: the one without a name." placeholder:"NAME"`
-	Timeout   time.Duration `help:"How long the command may take." default:"30s"`
+	Timeout   time.Duration `help:"How long a command that asks a server may take." default:"30s"`
 
 	Ping      pingCommand      `cmd:"" help:"Ask whether the server lives."`
 	Stats     statsCommand     `cmd:"" help:"Print the server's counters."`
@@ -45,24 +46,29 @@ type command struct {
 	Clear     clearCommand     `cmd:"" help:"Remove every value of the namespace, whoever stored it."`
 	Instances instancesCommand `cmd:"" help:"List the registered workers and what they hold, or end one."`
 	Transfers transfersCommand `cmd:"" help:"List the open stores, retrieves and leases."`
+	L2        l2Command        `cmd:"" name:"l2" help:"Look into the files of a disk store."`
 	Version   versionCommand   `cmd:"" help:"Print the versions of this command and of the server."`
 }
 
 // A session is what every subcommand needs.
 type session struct {
 	*command
-	ctx context.Context
-	out io.Writer
+	ctx   context.Context // ends after --timeout
+	whole context.Context // ends with the command: for what takes as long as it takes
+	out   io.Writer
 }
 
 func main() {
 	var c command
 	parsed := flags.Parse(name, &c, kong.Description(description), kong.Vars{"socket": flags.DefaultSocket()})
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, stop := context.WithTimeout(ctx, c.Timeout)
-	err := c.address()
+	timed, stop := context.WithTimeout(ctx, c.Timeout)
+	var err error
+	if !strings.HasPrefix(parsed.Command(), "l2 ") { // which asks no server
+		err = c.address()
+	}
 	if err == nil {
-		err = parsed.Run(&session{command: &c, ctx: ctx, out: os.Stdout})
+		err = parsed.Run(&session{command: &c, ctx: timed, whole: ctx, out: os.Stdout})
 	}
 	stop()
 	cancel()

@@ -51,14 +51,23 @@ type Options struct {
 	Logger *slog.Logger
 	// Buffered forgoes O_DIRECT: I/O goes through the page cache.
 	Buffered bool
+	// ReadOnly changes nothing in the directory but the lock file: nothing is made,
+	// removed or moved aside, a directory that is missing or empty is an error, and
+	// the methods that change something must not be called.
+	ReadOnly bool
+	// Unlocked, with ReadOnly, does without the lock, for a look at a directory that
+	// another process uses.
+	Unlocked bool
 }
 
 // A Dir is a locked directory of segment files. All methods may be called from
 // any goroutine. Those that touch the file system may block for as long as it
 // does; [Dir.Fd], [Dir.LockFd] and [Dir.Direct] never block.
 type Dir struct {
-	path string
-	log  *slog.Logger
+	path     string
+	log      *slog.Logger
+	readOnly bool
+	unlocked bool
 
 	// files are the open segments. The map is replaced, never changed, so that Fd
 	// is a lookup without a lock.
@@ -87,7 +96,7 @@ func Open(path string, opts Options) (*Dir, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	d := &Dir{path: path, log: log.With("dir", path), dirFd: -1}
+	d := &Dir{path: path, log: log.With("dir", path), dirFd: -1, readOnly: opts.ReadOnly, unlocked: opts.ReadOnly && opts.Unlocked}
 	d.files.Store(&map[seglog.SegmentID]*file{})
 	d.lockFd.Store(-1)
 	d.buffered.Store(opts.Buffered)
@@ -106,8 +115,10 @@ func Open(path string, opts Options) (*Dir, error) {
 
 // take makes, locks and marks the directory.
 func (d *Dir) take() error {
-	if err := os.MkdirAll(d.path, 0o700); err != nil {
-		return fmt.Errorf("l2/segdir: %w", err)
+	if !d.readOnly {
+		if err := os.MkdirAll(d.path, 0o700); err != nil {
+			return fmt.Errorf("l2/segdir: %w", err)
+		}
 	}
 	fd, err := unix.Open(d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -118,8 +129,13 @@ func (d *Dir) take() error {
 	if err := d.recognise(); err != nil {
 		return err
 	}
-	if err := d.lock(); err != nil {
-		return err
+	if !d.unlocked {
+		if err := d.lock(); err != nil {
+			return err
+		}
+	}
+	if d.readOnly {
+		return nil
 	}
 	return d.mark()
 }
@@ -133,7 +149,7 @@ func (d *Dir) load() error {
 	files := map[seglog.SegmentID]*file{}
 	d.files.Store(&files) // drop closes what is in it if this fails
 	for _, name := range names {
-		if isTemporary(name) {
+		if isTemporary(name) && !d.readOnly {
 			d.log.Info("removed a half-made file", "file", name)
 			d.clear(name)
 			continue
@@ -148,6 +164,8 @@ func (d *Dir) load() error {
 			files[id] = f
 		case exhausted(err):
 			return err
+		case d.readOnly:
+			d.log.Warn("ignored a segment that does not open", "file", name, "err", err)
 		default:
 			// What can't be opened can't be read: its space serves better anew.
 			d.log.Warn("ignored and removed a segment that does not open", "file", name, "err", err)

@@ -20,7 +20,10 @@ func (d *Dir) openSegment(id seglog.SegmentID) (*file, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, fmt.Errorf("l2/segdir: open %s: %w: not a regular file", name, unix.EINVAL)
 	}
-	const flags = unix.O_RDWR | unix.O_CLOEXEC | unix.O_NOFOLLOW
+	flags := unix.O_RDWR | unix.O_CLOEXEC | unix.O_NOFOLLOW
+	if d.readOnly {
+		flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NOFOLLOW
+	}
 	if !d.buffered.Load() {
 		fd, err := unix.Openat(d.dirFd, name, flags|unix.O_DIRECT, 0)
 		if err == nil {

@@ -3,6 +3,7 @@ package segdir
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -73,6 +74,9 @@ func (d *Dir) recognise() error {
 	names, err := d.list()
 	if err != nil {
 		return err
+	}
+	if d.readOnly && !slices.ContainsFunc(names, func(name string) bool { _, ok := parseName(name); return ok }) {
+		return fmt.Errorf("%w: %s has neither a %s file nor segments", ErrForeign, d.path, markerName)
 	}
 	var stranger string
 	for _, name := range names {
