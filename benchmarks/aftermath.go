@@ -10,6 +10,7 @@ import (
 
 	"github.com/slotcache/slotcache/client"
 	"github.com/slotcache/slotcache/l2"
+	"github.com/slotcache/slotcache/l2/seglog"
 )
 
 // A diskRecord is where a visible record lies.
@@ -20,31 +21,48 @@ type diskRecord struct {
 
 // A snapshot is what the files of a store hold.
 type snapshot struct {
-	visible     map[client.Key]diskRecord
-	generations []uint64 // of the segments in use, ascending
+	visible     map[client.Key]diskRecord // but for those whose value is damaged
+	bad         int                       // those
+	generations []uint64                  // of the segments in use, ascending
 }
 
 // takeSnapshot reads the files of a store, whose server is at rest or dead.
-func takeSnapshot(dir string, running bool) (*snapshot, error) {
+func takeSnapshot(ctx context.Context, dir string, running bool) (*snapshot, error) {
 	look, err := l2.Inspect(dir, l2.InspectOptions{Unlocked: running})
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	s := &snapshot{visible: make(map[client.Key]diskRecord)}
 	for i := range look.Segments {
-		seg := &look.Segments[i]
-		if seg.Generation == 0 {
-			continue
-		}
-		s.generations = append(s.generations, seg.Generation)
-		for n := range seg.Records {
-			if r := &seg.Records[n]; r.Visible {
-				s.visible[r.Key.Hash] = diskRecord{seq: r.Seq, generation: seg.Generation}
-			}
+		if err := s.add(ctx, look, &look.Segments[i]); err != nil {
+			return nil, errors.Join(err, look.Close())
 		}
 	}
 	slices.Sort(s.generations)
 	return s, look.Close()
+}
+
+// add takes a segment in.
+func (s *snapshot) add(ctx context.Context, look *l2.Inspection, seg *seglog.StoredSegment) error {
+	if seg.Generation == 0 {
+		return nil
+	}
+	s.generations = append(s.generations, seg.Generation)
+	for n := range seg.Records {
+		r := &seg.Records[n]
+		if !r.Visible {
+			continue
+		}
+		switch err := look.Verify(ctx, r); {
+		case err == nil:
+			s.visible[r.Key.Hash] = diskRecord{seq: r.Seq, generation: seg.Generation}
+		case errors.Is(err, l2.ErrBadRecord):
+			s.bad++ // damaged before: a miss, as soon as somebody looks
+		default:
+			return err
+		}
+	}
+	return nil
 }
 
 // counters reads the server's numbers.
@@ -88,7 +106,7 @@ func (t *torture) afterKill(ctx context.Context) error {
 		return err
 	}
 	t.leak(all-t.opts.Node.L2Size, "the directory takes %d bytes, the cap is %d", all, t.opts.Node.L2Size)
-	if err := t.narrow(); err != nil {
+	if err := t.narrow(ctx); err != nil {
 		return err
 	}
 	if t.r.IntN(5) == 0 {
@@ -136,11 +154,11 @@ func (t *torture) harm() error {
 
 // narrow takes out of what was on disk at the last rest what may be gone by right: what was
 // evicted since, which took its segment's life with it.
-func (t *torture) narrow() error {
+func (t *torture) narrow(ctx context.Context) error {
 	if t.sealed == nil {
 		return nil
 	}
-	now, err := takeSnapshot(t.node.l2, false)
+	now, err := takeSnapshot(ctx, t.node.l2, false)
 	if err != nil {
 		return err
 	}
