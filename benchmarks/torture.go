@@ -46,6 +46,7 @@ type TortureReport struct {
 	Revived         int64   `json:"revived_by_damage"` // deleted values whose tombstone was destroyed
 	Served          int64   `json:"served_after_start"`
 	Sealed          int64   `json:"sealed_checked"` // values that had to be there and were looked for
+	Late            int64   `json:"sealed_late"`    // of these, those for which there was memory only at the second look
 	Settled         int     `json:"settled_loops"`
 	KillsInRecovery int     `json:"kills_in_recovery"` // before the server was ready
 	KillsPaused     int     `json:"kills_at_rest"`
