@@ -47,7 +47,7 @@ func Inspect(dir string, opts InspectOptions) (*Inspection, error) {
 		return nil, errors.Join(err, files.Close())
 	}
 	n := &Inspection{dir: files, work: work}
-	if n.Segments, err = seglog.Walk(files, work.bytes[:seglog.ArenaSize]); err != nil {
+	if n.Segments, err = seglog.Walk(files, work.bytes[:1<<20]); err != nil {
 		return nil, errors.Join(fmt.Errorf("l2: inspect %s: %w", dir, err), n.Close())
 	}
 	return n, nil
