@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 )
@@ -77,6 +78,7 @@ type blockHead struct {
 
 var (
 	errMagic   = errors.New("not one of our blocks")
+	errBlank   = errors.New("never written")
 	errSum     = errors.New("checksum differs")
 	errContent = errors.New("senseless content")
 )
@@ -101,6 +103,9 @@ func putSegmentHead(p []byte, h *segmentHead) {
 func parseSegmentHead(p []byte) (h segmentHead, err error) {
 	le := binary.LittleEndian
 	if le.Uint64(p[0:]) != segmentMagic {
+		if blank(p[:BlockSize]) {
+			return h, errBlank
+		}
 		return h, errMagic
 	}
 	if v := le.Uint32(p[8:]); v != formatVersion {
@@ -121,6 +126,11 @@ func parseSegmentHead(p []byte) (h segmentHead, err error) {
 		return h, errContent
 	}
 	return h, nil
+}
+
+// blank reports whether p is all zero, as a file is that was made and not written to.
+func blank(p []byte) bool {
+	return !slices.ContainsFunc(p, func(b byte) bool { return b != 0 })
 }
 
 // sequenceMax bounds the sequences and generations believed from disk, so that adding to them never wraps.

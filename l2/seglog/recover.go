@@ -128,6 +128,9 @@ func (rec *recovery) look(id SegmentID, p []byte) found {
 		return f
 	}
 	f.head, f.why = parseSegmentHead(p)
+	if errors.Is(f.why, errBlank) && rec.used(id, f.size, p) {
+		f.why = errMagic
+	}
 	switch {
 	case f.why != nil:
 	case f.head.id != id:
@@ -138,6 +141,17 @@ func (rec *recovery) look(id SegmentID, p []byte) found {
 		f.valid = true
 	}
 	return f
+}
+
+// used reports whether a file whose first block is blank has something in the second one, where the first group lies: then it has
+// lost a head, and is not one that was never written.
+func (rec *recovery) used(id SegmentID, size int64, p []byte) bool {
+	if size < 2*BlockSize {
+		return false
+	}
+	n, _ := rec.dev.ReadAt(id, p, BlockSize) // what cannot be read is not known to be blank
+	rec.report.BytesScanned += int64(n)
+	return n < BlockSize || !blank(p)
 }
 
 // errShort stands for a read that ended early without saying why.
@@ -206,6 +220,9 @@ func (rec *recovery) adopt(files []found, count int) {
 
 // ignore lists a file in the report.
 func (rec *recovery) ignore(id SegmentID, why error) {
+	if errors.Is(why, errBlank) {
+		return // a file that was made and not needed yet: nothing is amiss
+	}
 	rec.report.Ignored = append(rec.report.Ignored, fmt.Sprintf("segment %d: %v", id, why))
 }
 

@@ -66,6 +66,21 @@ func (r *rig) peek() (hits int) {
 	return hits
 }
 
+func TestAFileThatWasNeverWrittenIsReusedWithoutAReport(t *testing.T) {
+	r := populated(t)
+	r.cfg.StoreID = r.l.cfg.StoreID
+	f := r.disk.files[0]
+	clear(f.now)
+	f.safe = slices.Clone(f.now)
+	r.restart()
+	require.Empty(t, r.report.Ignored)
+	require.GreaterOrEqual(t, r.verify(), 5)
+	for n := 20; n < 60; n++ {
+		r.store(n, 40000)
+	}
+	require.Equal(t, r.cfg.Size, int64(r.l.Stats().DiskBytes))
+}
+
 func TestFilesThatAreNoneOfOursAreReportedAndReused(t *testing.T) {
 	garbage := make([]byte, 64*BlockSize)
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -78,7 +93,7 @@ func TestFilesThatAreNoneOfOursAreReportedAndReused(t *testing.T) {
 		"half":          func(p []byte) []byte { return p[:len(p)/2] },
 		"too long":      func(p []byte) []byte { return append(p, make([]byte, BlockSize)...) },
 		"random":        func([]byte) []byte { return slices.Clone(garbage) },
-		"zero":          func(p []byte) []byte { return make([]byte, len(p)) },
+		"no head":       func(p []byte) []byte { clear(p[:BlockSize]); return p },
 		"first block":   func(p []byte) []byte { p[33]++; return p },
 		"older version": func(p []byte) []byte { p[8] = 1; return p },
 		"other store": func(p []byte) []byte {
