@@ -34,7 +34,7 @@ import (
 
 // Options are how to reach a server.
 type Options struct {
-	Token       string        // the server's secret, where it asks for one
+	Token       string        // the server's secret, where it asks for one; UTF-8 without NUL, at most 64 bytes
 	Name        string        // the worker's name in the server's logs and lists, unless its Registration has one
 	Logger      *slog.Logger  // nil: [slog.Default]
 	DialTimeout time.Duration // of one attempt to connect; 0: 5 s
@@ -73,6 +73,9 @@ type Conn struct {
 // Dial connects to the server at addr, "unix:PATH" or "tcp:HOST:PORT", and greets it. It
 // tries once.
 func Dial(ctx context.Context, addr string, opts Options) (*Conn, error) {
+	if err := checkToken(opts.Token); err != nil {
+		return nil, err
+	}
 	c := &Conn{addr: addr, opts: opts.withDefaults(), lock: newSemaphore()}
 	l, err := dialLink(ctx, addr, &c.opts)
 	if err != nil {
@@ -81,6 +84,17 @@ func Dial(ctx context.Context, addr string, opts Options) (*Conn, error) {
 	c.base, c.cancel = context.WithCancel(context.Background())
 	c.link.Store(l)
 	return c, nil
+}
+
+// checkToken refuses what cannot be sent. The token is a secret, so the error does not have it.
+func checkToken(token string) error {
+	if len(token) > proto.MaxName {
+		return fmt.Errorf("client: the token has %d bytes, at most %d", len(token), proto.MaxName)
+	}
+	if proto.CheckName(token) != nil {
+		return errors.New("client: the token is not UTF-8, or contains a NUL")
+	}
+	return nil
 }
 
 // splitAddr cuts an address into those of package net.

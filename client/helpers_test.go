@@ -79,7 +79,9 @@ func (l *logs) count(s string) int {
 	return strings.Count(l.b.String(), s)
 }
 
-func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+func (l *logs) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
 
 // open registers a worker that is closed with the test.
 func open(t testing.TB, s *fakeServer, reg Registration) *Worker {

@@ -189,11 +189,19 @@ type leasePart struct {
 
 // Handle returns the handle that other workers of the namespace may pass to
 // [Worker.RetrieveLease]. A lookup of more keys than one request may have has several:
-// see Handles.
-func (l *Lease) Handle() uint64 { return l.parts[0].lease }
+// see Handles. It is 0 for nil.
+func (l *Lease) Handle() uint64 {
+	if l == nil {
+		return 0
+	}
+	return l.parts[0].lease
+}
 
-// Handles returns all handles of the lease, in the order of the keys.
+// Handles returns all handles of the lease, in the order of the keys; none for nil.
 func (l *Lease) Handles() []uint64 {
+	if l == nil {
+		return nil
+	}
 	list := make([]uint64, len(l.parts))
 	for i := range l.parts {
 		list[i] = l.parts[i].lease
@@ -203,8 +211,13 @@ func (l *Lease) Handles() []uint64 {
 
 // Values returns the bytes of the hits, in the order of the keys, if the lookup asked for
 // slots. They are in the server's memory and valid until the lease is released; with
-// inline transport they are copies. They must not be written to.
-func (l *Lease) Values() [][]byte { return l.values }
+// inline transport they are copies. They must not be written to. There are none for nil.
+func (l *Lease) Values() [][]byte {
+	if l == nil {
+		return nil
+	}
+	return l.values
+}
 
 // Release gives the holds back. It sends and does not wait for the server. [ErrStale]
 // says that the connection was lost before; what was read is right all the same.

@@ -167,7 +167,7 @@ func (w *Worker) register(ctx context.Context, l *link, want proto.Transport) (*
 		return nil, &mappingError{err: err}
 	}
 	s.announce(int64(min(x.Ready, 1<<62)))
-	l.log.LogAttrs(ctx, slog.LevelInfo, "client: registered",
+	l.log.LogAttrs(ctx, slog.LevelDebug, "client: registered",
 		slog.Uint64("instance", req.Instance), slog.Uint64("incarnation", uint64(x.Incarnation)),
 		slog.String("namespace", req.Namespace), slog.String("transport", x.Transport.String()),
 		slog.String("shm", x.ShmKind.String()), slog.String("segment", x.ShmName),
