@@ -9,14 +9,15 @@ import (
 
 	"github.com/slotcache/slotcache/l1"
 	"github.com/slotcache/slotcache/l1/table"
+	"github.com/slotcache/slotcache/proto"
 	"github.com/slotcache/slotcache/server/engine"
 )
 
 const (
-	// l1SizeMin is the smallest pool.
-	l1SizeMin = 1 << 20
-	// l2SizeMin is the smallest disk tier.
-	l2SizeMin = 16 << 20
+	// L1SizeMin is the smallest pool, in bytes.
+	L1SizeMin = 1 << 20
+	// L2SizeMin is the smallest disk tier, in bytes.
+	L2SizeMin = 16 << 20
 	// connsMax is the most that Config.Conns may be.
 	connsMax = 1 << 20
 	// readyMax is how much of the pool is reserved before the server is ready, in bytes, if
@@ -106,12 +107,16 @@ func (c *Config) validate() error {
 	switch {
 	case len(c.Listen) == 0:
 		return errors.New("server: no address to listen on: give unix:PATH or tcp:HOST:PORT")
-	case c.L1Size < l1SizeMin:
-		return fmt.Errorf("server: a pool of %d bytes: give it %d at least", c.L1Size, l1SizeMin)
-	case c.L2Dir != "" && c.L2Size < l2SizeMin:
-		return fmt.Errorf("server: %d bytes of disk in %s: give it %d at least", c.L2Size, c.L2Dir, l2SizeMin)
+	case c.L1Size < L1SizeMin:
+		return fmt.Errorf("server: a pool of %d bytes: give it %d at least", c.L1Size, L1SizeMin)
+	case c.L2Dir != "" && c.L2Size < L2SizeMin:
+		return fmt.Errorf("server: %d bytes of disk in %s: give it %d at least", c.L2Size, c.L2Dir, L2SizeMin)
 	case c.L2WriteLimit < 0:
 		return fmt.Errorf("server: a limit of %d bytes a second for the disk tier: give 0 for none, or more", c.L2WriteLimit)
+	case c.Spin < 0:
+		return fmt.Errorf("server: a spin of %v: give 0, or more", c.Spin)
+	case len(c.Token) > proto.MaxName || proto.CheckName(c.Token) != nil:
+		return fmt.Errorf("server: a token of %d bytes: give UTF-8 without NUL, at most %d bytes", len(c.Token), proto.MaxName)
 	case c.Limits.Conns < 0 || c.Limits.Conns > connsMax:
 		return fmt.Errorf("server: a limit of %d connections: give 1 to %d", c.Limits.Conns, connsMax)
 	}

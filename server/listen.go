@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,6 +75,7 @@ type listener struct {
 	addr  string // unix:PATH or tcp:HOST:PORT, with the port that was given
 	path  string // of the socket file; empty for TCP
 	file  os.FileInfo
+	open  bool // other machines may reach it
 	fd    int
 	state listenState
 	until time.Duration // of the state resting
@@ -101,13 +103,17 @@ func openListener(addr string) (listener, error) {
 
 // openTCP listens on HOST:PORT.
 func openTCP(addr string) (listener, error) {
-	l, err := net.Listen("tcp", addr)
+	network := tcpNetwork(addr)
+	l, err := net.Listen(network, addr)
 	for n := 0; n < lockTries && errors.Is(err, unix.EADDRINUSE); n++ {
 		time.Sleep(lockPause) // see stale.go: it may be a dead server's
-		l, err = net.Listen("tcp", addr)
+		l, err = net.Listen(network, addr)
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err // without the address, which is named already
 	}
 	if err != nil {
-		return listener{}, fmt.Errorf("server: listen on tcp:%s: %w", addr, err)
+		return listener{}, fmt.Errorf("server: listen on tcp:%s: %w: give another --listen", addr, err)
 	}
 	tcp, ok := l.(*net.TCPListener)
 	if !ok {
@@ -126,7 +132,18 @@ func openTCP(addr string) (listener, error) {
 	if err != nil {
 		return listener{}, fmt.Errorf("server: listen on tcp:%s: %w", addr, err)
 	}
-	return listener{addr: "tcp:" + l.Addr().String(), fd: fd}, nil
+	at, ok := l.Addr().(*net.TCPAddr)
+	return listener{addr: "tcp:" + l.Addr().String(), fd: fd, open: !ok || !at.IP.IsLoopback()}, nil
+}
+
+// tcpNetwork is the network of package net to listen on HOST:PORT: who gives an IPv4 address,
+// as 0.0.0.0, shall not be reached by IPv6.
+func tcpNetwork(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if ip, bad := netip.ParseAddr(host); err == nil && bad == nil && ip.Is4() {
+		return "tcp4"
+	}
+	return "tcp"
 }
 
 // openUnix listens on a socket file that only this user can open. A file that a killed

@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"bytes"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -101,11 +103,80 @@ func TestBadConfigsAreRefused(t *testing.T) {
 		"not an address": {Listen: []string{"http://x"}},
 		"at least":       {Listen: []string{"unix:/x"}, L1Size: 1},
 		"in use":         {Listen: []string{"tcp:" + taken.Addr().String()}},
+		"a spin":         {Listen: []string{"unix:/x"}, L1Size: 1 << 20, Spin: -1},
+		"a token":        {Listen: []string{"unix:/x"}, L1Size: 1 << 20, Token: strings.Repeat("x", 65)},
 		"of disk":        {Listen: []string{"unix:/x"}, L2Dir: "/x", L2Size: 1},
 		"connections":    {Listen: []string{"unix:/x"}, Limits: server.Limits{Conns: -1}},
 	} {
 		require.Contains(t, refused(t, cfg), want)
 	}
+}
+
+func TestATakenPortIsNamedOnce(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
+	addr := taken.Addr().String()
+	says := refused(t, server.Config{Listen: []string{"tcp:" + addr}})
+	require.Equal(t, 1, strings.Count(says, addr), says)
+	require.Contains(t, says, "give another --listen")
+}
+
+func TestAnOpenAddressWithoutATokenIsWarnedOf(t *testing.T) {
+	const warning = "whoever reaches this address"
+	for _, c := range []struct {
+		listen, token string
+		warned        bool
+	}{
+		{"tcp:0.0.0.0:0", "", true},
+		{"tcp:0.0.0.0:0", "word", false},
+		{"tcp:127.0.0.1:0", "", false},
+	} {
+		var log bytes.Buffer
+		s := open(t, func(cfg *server.Config) {
+			cfg.Listen, cfg.Token = []string{c.listen}, c.token
+			cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		})
+		s.Shutdown()
+		require.NoError(t, s.Run())
+		require.Equal(t, c.warned, strings.Contains(log.String(), warning), "%+v\n%s", c, log.String())
+		require.True(t, strings.HasPrefix(s.Addrs()[0], c.listen[:len(c.listen)-1]), "an IPv4 address, as was given: %v", s.Addrs())
+	}
+}
+
+func TestWithoutADiskNothingIsSaidToBeLost(t *testing.T) {
+	for _, disk := range []bool{false, true} {
+		var log bytes.Buffer
+		s := open(t, func(cfg *server.Config) {
+			cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			if disk {
+				cfg.L2Dir, cfg.L2Size = filepath.Join(t.TempDir(), "l2"), 64<<20
+			}
+		})
+		s.Shutdown()
+		s.Shutdown()
+		require.NoError(t, s.Run())
+		<-s.Stopped()
+		require.Contains(t, log.String(), "stopped at once")
+		require.Equal(t, disk, strings.Contains(log.String(), "not on disk is lost"), log.String())
+	}
+}
+
+// A start makes segment files that it may never write to.
+func TestASpareSegmentIsNoWarning(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "l2")
+	var log bytes.Buffer
+	for range 2 {
+		log.Reset()
+		s := open(t, func(cfg *server.Config) {
+			cfg.L2Dir, cfg.L2Size = dir, 64<<20
+			cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		})
+		s.run()
+		s.stop()
+	}
+	require.Contains(t, log.String(), "disk tier recovered")
+	require.NotContains(t, log.String(), "ignored")
 }
 
 func TestAFailedStartLeavesNothing(t *testing.T) {

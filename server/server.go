@@ -33,8 +33,9 @@ type Server struct {
 	http  net.Listener // nil: none
 	addrs []string
 
-	once   sync.Once
-	closer closer // of everything that New opened
+	once    sync.Once
+	stopped chan struct{} // closed when the loop has ended without an error
+	closer  closer        // of everything that New opened
 }
 
 // New opens the listeners, the ring, the pool and the disk tier, and recovers what is in it.
@@ -49,7 +50,7 @@ func New(cfg Config) (*Server, error) {
 	if runtime.GOMAXPROCS(0) < 2 {
 		runtime.GOMAXPROCS(2)
 	}
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, stopped: make(chan struct{})}
 	if err := s.open(); err != nil {
 		s.closer.close(cfg.Logger)
 		return nil, err
@@ -86,6 +87,9 @@ func (s *Server) run() error {
 	r.log.Info("listening; talk to it with: slotcache --addr "+s.addrs[0]+" stats",
 		"listen", s.addrs, "pool", r.pool.Size(), "pages", r.pool.Pages(), "shared", s.shared(), "disk", s.cfg.L2Dir, "connections", len(r.conns))
 	err := r.run()
+	if err == nil {
+		close(s.stopped)
+	}
 	s.closer.close(r.log)
 	return err
 }
@@ -96,6 +100,10 @@ func (s *Server) Shutdown() {
 	s.r.stops.Add(1)
 	s.r.ring.Wake()
 }
+
+// Stopped is closed when the loop has ended without an error. What is left to Run then is to
+// close what is open, which the end of the process does as well.
+func (s *Server) Stopped() <-chan struct{} { return s.stopped }
 
 // Ready is closed when the server listens and has reserved its memory, or the first
 // gibibyte of it.

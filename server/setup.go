@@ -90,7 +90,11 @@ func fileLimits(cfg *Config) (conns, instances int, err error) {
 	const each = filesPerConn + filesPerInstance
 	room := int(min(files.Cur, 1<<30)) - reserved
 	if room < connsMin*each {
-		return 0, 0, fmt.Errorf("server: %d open files are allowed, and it needs %d: raise the limit (ulimit -n)", files.Cur, reserved+connsMin*each)
+		hint := ""
+		if cfg.L2Dir != "" && cfg.L2Size > segmentTypical {
+			hint = fmt.Sprintf(", or give less than %d bytes of disk (--l2-size): every %d MiB take a file", cfg.L2Size, segmentTypical>>20)
+		}
+		return 0, 0, fmt.Errorf("server: %d open files are allowed, and it needs %d: raise the limit (ulimit -n)%s", files.Cur, reserved+connsMin*each, hint)
 	}
 	conns, instances = shareFiles(room, cfg.Limits.Conns, cfg.Limits.Instances)
 	if conns < cfg.Limits.Conns || instances < cfg.Limits.Instances {
@@ -148,6 +152,9 @@ func (s *Server) openListeners() error {
 		}
 		s.r.listeners = append(s.r.listeners, l)
 		s.addrs = append(s.addrs, l.addr)
+		if l.open && s.cfg.Token == "" {
+			s.cfg.Logger.Warn("whoever reaches this address may read and write the cache: give a --token, or listen on 127.0.0.1", "listen", l.addr)
+		}
 		i := len(s.r.listeners) - 1
 		s.closer.add("close "+l.addr, func() error {
 			if l := &s.r.listeners[i]; l.state != listenClosed {

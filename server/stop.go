@@ -73,15 +73,23 @@ func (r *reactor) stopping() {
 	open := len(r.conns) - len(r.connsFree)
 	switch {
 	case stops > 1:
-		r.log.Warn("stopped at once: what was not on disk is lost", "connections", open)
+		r.log.Warn("stopped at once"+r.lost(), "connections", open)
 	case r.core.Stopped() && open == 0:
 		r.log.Info("stopped")
 	case r.now >= r.limit:
-		r.log.Warn("stopped before everything had ended: what was not on disk is lost", "connections", open, "after", stopTime)
+		r.log.Warn("stopped before everything had ended"+r.lost(), "connections", open, "after", stopTime)
 	default:
 		return
 	}
 	r.lifeTo(lifeOver)
+}
+
+// lost says what an early end costs. Without a disk tier every end costs the same.
+func (r *reactor) lost() string {
+	if r.dir == nil {
+		return ""
+	}
+	return ": what was not on disk is lost"
 }
 
 // alarmState is what the loop's one timer does.
