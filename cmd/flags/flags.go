@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/slotcache/slotcache/proto"
 )
 
 // The exit codes of every command. Only slotcache uses NotFound.
@@ -45,6 +47,17 @@ func Code(err error) int {
 		return e.Code
 	}
 	return Failure
+}
+
+// CheckToken says what is wrong with a token, without the token: it is a secret.
+func CheckToken(token string) error {
+	if len(token) > proto.MaxName {
+		return Usagef("--token: it has %d bytes, at most %d", len(token), proto.MaxName)
+	}
+	if proto.CheckName(token) != nil {
+		return Usagef("--token: it is not UTF-8, or contains a NUL")
+	}
+	return nil
 }
 
 // Parse reads the command line into cli, a pointer to a struct of kong fields. A wrong

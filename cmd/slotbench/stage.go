@@ -16,6 +16,7 @@ const stageSlot = 1 << 20
 
 type stageCommand struct {
 	Addr  string `help:"Address of the server. Default: that of slotcache." env:"SLOTCACHE_ADDR" placeholder:"ADDR"`
+	Token string `help:"Word the server asks for." env:"SLOTCACHE_TOKEN" placeholder:"WORD"`
 	Slots int    `help:"How many slots of 1MiB to take." default:"8"`
 }
 
@@ -25,6 +26,9 @@ func (cmd *stageCommand) Run(ctx context.Context) error {
 	if cmd.Slots < 1 || cmd.Slots > proto.MaxKeys {
 		return flags.Usagef("--slots: %d is not between 1 and %d", cmd.Slots, proto.MaxKeys)
 	}
+	if err := flags.CheckToken(cmd.Token); err != nil {
+		return err
+	}
 	if cmd.Addr == "" {
 		addr, err := flags.DefaultAddr()
 		if err != nil {
@@ -32,7 +36,7 @@ func (cmd *stageCommand) Run(ctx context.Context) error {
 		}
 		cmd.Addr = addr
 	}
-	w, err := client.Open(ctx, cmd.Addr, client.Options{Name: "stage"}, client.Registration{
+	w, err := client.Open(ctx, cmd.Addr, client.Options{Name: "stage", Token: cmd.Token}, client.Registration{
 		Name: "stage", Layouts: []client.Layout{{Name: "bytes", Size: stageSlot}},
 	})
 	if err != nil {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,4 +49,28 @@ func TestOneWrongByteIsFound(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &report))
 	require.Equal(t, int64(1), report.WrongBytes)
 	require.Equal(t, int64(1), report.HitBlocks)
+}
+
+func TestStageGivesTheServersToken(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	cmdtest.Start(t, append(cmdtest.Small(dir), "--token", "right")...)
+	stage := []string{"stage", "--addr", cmdtest.Addr(dir), "--slots", "32"}
+	r := cmdtest.Run(t, nil, "slotbench", stage...)
+	require.Equal(t, 1, r.Code)
+	require.Contains(t, r.Stderr, "denied")
+	r = cmdtest.Run(t, nil, "slotbench", append(stage, "--token", strings.Repeat("x", 65))...)
+	require.Equal(t, 2, r.Code)
+	require.Contains(t, r.Stderr, "--token")
+
+	// With the right one it runs until it is killed.
+	t.Setenv("SLOTCACHE_TOKEN", "right")
+	cmd := exec.Command(cmdtest.Path("slotbench"), stage...)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait() // killed
+	require.NoError(t, err)
+	require.Contains(t, line, "does not commit")
 }

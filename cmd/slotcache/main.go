@@ -63,10 +63,7 @@ func main() {
 	parsed := flags.Parse(name, &c, kong.Description(description), kong.Vars{"socket": flags.DefaultSocket()})
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	timed, stop := context.WithTimeout(ctx, c.Timeout)
-	var err error
-	if !strings.HasPrefix(parsed.Command(), "l2 ") { // which asks no server
-		err = c.address()
-	}
+	err := c.check(!strings.HasPrefix(parsed.Command(), "l2 "))
 	if err == nil {
 		err = parsed.Run(&session{command: &c, ctx: timed, whole: ctx, out: os.Stdout})
 	}
@@ -75,8 +72,17 @@ func main() {
 	flags.Exit(name, c.explain(err))
 }
 
-// address checks the address, or takes the default one.
-func (c *command) address() error {
+// check checks the flags, and takes the default address where none is given.
+func (c *command) check(server bool) error {
+	if c.Timeout <= 0 {
+		return flags.Usagef("--timeout: %v is no time to answer in; give more than 0", c.Timeout)
+	}
+	if err := flags.CheckToken(c.Token); err != nil {
+		return err
+	}
+	if !server { // an offline command asks none
+		return nil
+	}
 	if c.Addr == "" {
 		addr, err := flags.DefaultAddr()
 		c.Addr = addr
@@ -97,7 +103,7 @@ func (c *command) explain(err error) error {
 	advice := ""
 	switch {
 	case errors.As(err, &refused):
-		advice = statusAdvice(refused)
+		advice = statusAdvice(refused, c.Token != "")
 	case errors.Is(err, context.DeadlineExceeded):
 		advice = fmt.Sprintf("no answer within %v from %s; give more with --timeout", c.Timeout, c.Addr)
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
@@ -113,11 +119,15 @@ func (c *command) explain(err error) error {
 	return fmt.Errorf("%w: %s", err, advice)
 }
 
-// statusAdvice says what to do about a refusal; nothing where the status says it all.
-func statusAdvice(refused *client.StatusError) string {
+// statusAdvice says what to do about a refusal; nothing where the status says it all. Token
+// says that one was given.
+func statusAdvice(refused *client.StatusError, token bool) string {
 	//nolint:exhaustive // most statuses need no advice
 	switch refused.Status {
 	case proto.StatusDenied:
+		if refused.Op == proto.OpHello && token {
+			return "the token is not the server's"
+		}
 		if refused.Op == proto.OpHello {
 			return "the server asks for a token; give it with --token or SLOTCACHE_TOKEN"
 		}

@@ -56,6 +56,14 @@ func TestValuesGoInAndOut(t *testing.T) {
 	require.Contains(t, r.Stderr, "2 of 2")
 }
 
+func TestOneValueIsNotSeveral(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	cmdtest.Start(t, cmdtest.Small(dir)...)
+	require.Contains(t, cli(t, dir, "", "clear").Stdout, "removed 0 values from")
+	require.Zero(t, cli(t, dir, "hello", "put", "a", "-").Code)
+	require.Contains(t, cli(t, dir, "", "clear").Stdout, "removed 1 value from")
+}
+
 func TestValuesOfAllSizesComeBackByteForByte(t *testing.T) {
 	const seed = 3
 	t.Logf("seed %d", seed)

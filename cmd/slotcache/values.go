@@ -141,6 +141,9 @@ func (*clearCommand) Run(s *session) error {
 		if err != nil {
 			return fmt.Errorf("clear namespace %q: %w", s.Namespace, err)
 		}
+		if n == 1 {
+			return s.printf("removed 1 value from memory, and all on disk\n")
+		}
 		return s.printf("removed %d values from memory, and all on disk\n", n)
 	})
 }

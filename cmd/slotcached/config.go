@@ -7,7 +7,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/slotcache/slotcache/cmd/flags"
@@ -26,16 +28,16 @@ const (
 // defaultHTTP is where metrics are served unless --http says otherwise.
 const defaultHTTP = "127.0.0.1:9469"
 
-// command is the command line. A nil pointer or a zero is what was not given.
+// command is the command line. A nil pointer or an empty string is what was not given.
 type command struct {
 	Listen   []string      `help:"Address to listen on, unix:PATH or tcp:HOST:PORT; may be repeated. Default: unix:${socket}" placeholder:"ADDR" sep:"none"`
-	L1Size   flags.Size    `name:"l1-size" help:"Size of the memory pool. Default: a quarter of the free memory, at most 4GiB." placeholder:"SIZE"`
+	L1Size   *flags.Size   `name:"l1-size" help:"Size of the memory pool. Default: a quarter of the free memory, at most 4GiB." placeholder:"SIZE"`
 	L1Policy string        `name:"l1-policy" help:"Which objects leave memory first: adaptive (by what would have served the requests of late best), lru (those not used for the longest time), s3fifo (those that did not prove themselves in a small queue)." enum:"adaptive,lru,s3fifo" default:"adaptive"`
 	L2Dir    *string       `name:"l2-dir" help:"Directory of the disk store; an empty one for none. Default: $$XDG_CACHE_HOME/slotcache or ~/.cache/slotcache." placeholder:"DIR"`
-	L2Size   flags.Size    `name:"l2-size" help:"Most bytes the disk store takes. Default: a tenth of the free space, at most 16GiB." placeholder:"SIZE"`
+	L2Size   *flags.Size   `name:"l2-size" help:"Most bytes the disk store takes. Default: a tenth of the free space, at most 16GiB." placeholder:"SIZE"`
 	L2Write  string        `name:"l2-write" help:"When objects go to disk: through (soon after commit), back (when memory runs short), off (never)." enum:"through,back,off" default:"through"`
 	ShmName  *string       `name:"shm-name" help:"Name of the pool in /dev/shm; an empty one for no shared memory. Default: a nameless pool whose descriptor is passed." placeholder:"NAME"`
-	ShmMode  string        `name:"shm-mode" help:"Mode of a named pool." default:"0600"`
+	ShmMode  *string       `name:"shm-mode" help:"Mode of a named pool. Default: 0600." placeholder:"MODE"`
 	ShmDir   string        `name:"shm-dir" help:"Directory of a named pool, a tmpfs or hugetlbfs, which clients must be told of." default:"/dev/shm"`
 	Huge     string        `name:"hugepages" help:"Huge pages for the pool: off, try (else others, and the log says why) or on (else it does not start). Without a name it takes pages of 2MiB that vm.nr_hugepages has set aside, with one those of --shm-dir." enum:"off,try,on" default:"off"`
 	NUMA     string        `name:"numa" help:"Where the pool lies on a machine of several NUMA nodes: interleave (over all) or bind:N (on node N). Default: as the kernel has it." placeholder:"WHERE"`
@@ -52,7 +54,6 @@ type command struct {
 func (c *command) config(log *slog.Logger) (server.Config, error) {
 	cfg := server.Config{
 		Listen:  c.Listen,
-		L1Size:  int64(c.L1Size),
 		ShmName: c.ShmName,
 		ShmDir:  c.ShmDir,
 		Token:   c.Token,
@@ -62,11 +63,13 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 
 		FreeMemory: func() (int64, error) { return freeMemory("/") },
 	}
-	mode, err := strconv.ParseUint(c.ShmMode, 8, 32)
-	if err != nil || mode > 0o777 {
-		return cfg, flags.Usagef("--shm-mode: %q is not an octal mode, as in 0660", c.ShmMode)
+	if c.Spin < 0 {
+		return cfg, flags.Usagef("--spin: %v is less than nothing", c.Spin)
 	}
-	cfg.ShmMode = os.FileMode(mode)
+	if err := flags.CheckToken(c.Token); err != nil {
+		return cfg, err
+	}
+	var err error
 	if cfg.HugePages, err = l1.ParseHugePages(c.Huge); err != nil {
 		return cfg, flags.Usagef("--hugepages: %w", err)
 	}
@@ -84,7 +87,7 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 	default:
 		cfg.Write = engine.WriteThrough
 	}
-	for _, step := range []func(*server.Config, *slog.Logger) error{c.listen, c.memory, c.disk, c.metrics} {
+	for _, step := range []func(*server.Config, *slog.Logger) error{c.listen, c.share, c.memory, c.disk, c.metrics} {
 		if err := step(&cfg, log); err != nil {
 			return cfg, err
 		}
@@ -93,9 +96,13 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 }
 
 func (c *command) listen(cfg *server.Config, _ *slog.Logger) error {
-	for _, addr := range cfg.Listen {
+	for i, addr := range cfg.Listen {
 		if err := flags.CheckAddr(addr); err != nil {
 			return flags.Usagef("--listen: %w", err)
+		}
+		// Every port 0 is another one.
+		if slices.Contains(cfg.Listen[:i], addr) && !strings.HasSuffix(addr, ":0") {
+			return flags.Usagef("--listen: %s is given twice", addr)
 		}
 	}
 	if len(cfg.Listen) > 0 {
@@ -112,12 +119,38 @@ func (c *command) listen(cfg *server.Config, _ *slog.Logger) error {
 	return nil
 }
 
+// share is how the pool is shared.
+func (c *command) share(cfg *server.Config, _ *slog.Logger) error {
+	named := c.ShmName != nil && *c.ShmName != ""
+	if named {
+		if _, err := l1.NormalizeName(*c.ShmName); err != nil {
+			return flags.Usagef("--shm-name: %w", err)
+		}
+	}
+	if c.ShmMode == nil {
+		return nil
+	}
+	mode, err := strconv.ParseUint(*c.ShmMode, 8, 32)
+	switch {
+	case err != nil || mode > 0o777:
+		return flags.Usagef("--shm-mode: %q is not an octal mode, as in 0660", *c.ShmMode)
+	case mode == 0:
+		return flags.Usagef("--shm-mode: nobody could open a pool of mode 0")
+	case !named:
+		return flags.Usagef("--shm-mode: only a named pool has a mode; give --shm-name")
+	}
+	cfg.ShmMode = os.FileMode(mode)
+	return nil
+}
+
 func (c *command) memory(cfg *server.Config, log *slog.Logger) error {
 	free, err := freeMemory("/")
-	if c.L1Size != 0 {
-		if c.L1Size < 1<<20 {
-			return flags.Usagef("--l1-size: %v is less than 1MiB", c.L1Size)
+	if c.L1Size != nil {
+		size := *c.L1Size
+		if size < server.L1SizeMin {
+			return flags.Usagef("--l1-size: %v is less than %v; for the default leave it out", size, flags.Size(server.L1SizeMin))
 		}
+		cfg.L1Size = int64(size)
 		// Huge pages that were set aside are no part of what is free, nor of what a group's
 		// limit on memory is about.
 		if cfg.HugePages != l1.HugeOff && (c.ShmName == nil || *c.ShmName == "") {
@@ -126,11 +159,11 @@ func (c *command) memory(cfg *server.Config, log *slog.Logger) error {
 		// Without this the kernel would end this process or another, when the pool's pages
 		// are reserved. What is free now may be less: workers have a dead server's pool
 		// mapped until they have found this one.
-		if total, ok := totalMemory("/"); ok && int64(c.L1Size) > total {
-			return fmt.Errorf("--l1-size: %v is more than the %v of memory there is; give less", c.L1Size, flags.Size(total))
+		if total, ok := totalMemory("/"); ok && int64(size) > total {
+			return fmt.Errorf("--l1-size: %v is more than the %v of memory there is; give less", size, flags.Size(total))
 		}
-		if err == nil && int64(c.L1Size) > free {
-			log.Warn("the pool is larger than the free memory: if none gets free soon, give --l1-size less", "size", c.L1Size, "free", flags.Size(free))
+		if err == nil && int64(size) > free {
+			log.Warn("the pool is larger than the free memory: if none gets free soon, give --l1-size less", "size", size, "free", flags.Size(free))
 		}
 		return nil
 	}
@@ -146,8 +179,14 @@ func (c *command) memory(cfg *server.Config, log *slog.Logger) error {
 }
 
 func (c *command) disk(cfg *server.Config, log *slog.Logger) error {
+	if c.L2Size != nil && *c.L2Size == 0 {
+		return flags.Usagef("--l2-size: a store of 0 bytes; for no disk store give --l2-dir ''")
+	}
+	if c.L2Size != nil && *c.L2Size < server.L2SizeMin {
+		return flags.Usagef("--l2-size: %v is less than %v", *c.L2Size, flags.Size(server.L2SizeMin))
+	}
 	if c.L2Dir != nil && *c.L2Dir == "" {
-		if c.L2Size != 0 {
+		if c.L2Size != nil {
 			return flags.Usagef("--l2-size is given, but --l2-dir '' turns the disk store off")
 		}
 		return nil
@@ -156,9 +195,14 @@ func (c *command) disk(cfg *server.Config, log *slog.Logger) error {
 	if c.L2Dir != nil {
 		dir, err = filepath.Abs(*c.L2Dir)
 	}
-	size := int64(c.L2Size)
-	if err == nil && size == 0 {
+	var size int64
+	switch {
+	case err != nil:
+	case c.L2Size == nil:
 		size, err = defaultL2Size(dir)
+	default:
+		size = int64(*c.L2Size)
+		warnL2Size(dir, size, log)
 	}
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(dir), 0o700)
@@ -167,7 +211,7 @@ func (c *command) disk(cfg *server.Config, log *slog.Logger) error {
 		cfg.L2Dir, cfg.L2Size = dir, size
 		return nil
 	}
-	if c.L2Dir != nil || c.L2Size != 0 {
+	if c.L2Dir != nil || c.L2Size != nil {
 		return fmt.Errorf("disk store: %w; give --l2-dir and --l2-size", err)
 	}
 	log.Warn("no disk store: what memory cannot hold is dropped; give --l2-dir and --l2-size", "err", err)

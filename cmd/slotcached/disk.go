@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -32,16 +33,32 @@ func defaultL2Dir() (string, error) {
 // defaultL2Size is a tenth of what the file system of dir has free, the store that is
 // there already counting as free, so that the size stays the same from start to start.
 func defaultL2Size(dir string) (int64, error) {
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(existing(dir), &st); err != nil {
-		return 0, fmt.Errorf("free space of %s: %w", dir, err)
+	free, err := room(dir)
+	if err != nil {
+		return 0, err
 	}
-	free := int64(st.Bavail)*st.Bsize + usage(dir)
 	size := min(free/10, l2SizeMax) &^ (1<<20 - 1)
 	if size < l2SizeMin {
 		return 0, fmt.Errorf("a tenth of the %v free at %s is less than %v", flags.Size(free), dir, flags.Size(l2SizeMin))
 	}
 	return size, nil
+}
+
+// warnL2Size warns of a store that can never have its size.
+func warnL2Size(dir string, size int64, log *slog.Logger) {
+	if free, err := room(dir); err == nil && size > free {
+		log.Warn("--l2-size is more than the disk store's file system has: it will take what there is",
+			"size", flags.Size(size), "has", flags.Size(free), "dir", dir)
+	}
+}
+
+// room is how many bytes a store in dir could take: those that are free, and its own.
+func room(dir string) (int64, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(existing(dir), &st); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	return int64(st.Bavail)*st.Bsize + usage(dir), nil
 }
 
 // existing is the nearest directory at or above dir that is there.

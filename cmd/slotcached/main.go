@@ -67,14 +67,16 @@ func run(c *command, log *slog.Logger) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run() }()
-	return watch(s, log, signals, ended)
+	return watch(s, cfg.L2Dir != "", log, signals, ended)
 }
 
-// watch tells when the server is ready, hands signals to it and gives its end.
-func watch(s *server.Server, log *slog.Logger, signals <-chan os.Signal, ended <-chan error) error {
+// watch tells when the server is ready, hands signals to it and gives its end. Disk says
+// that there is a disk store.
+func watch(s *server.Server, disk bool, log *slog.Logger, signals <-chan os.Signal, ended <-chan error) error {
 	ready := s.Ready()
 	var late <-chan time.Time
-	for stops := 0; ; {
+	stops := 0
+	for {
 		select {
 		case <-ready:
 			ready = nil
@@ -92,9 +94,27 @@ func watch(s *server.Server, log *slog.Logger, signals <-chan os.Signal, ended <
 		case err := <-ended:
 			return err
 		case <-late:
-			return errors.New("the server has not ended in time after the signal: is the disk stuck? What was not on it is lost")
+			return overdue(s, disk, stops)
 		}
 	}
+}
+
+// overdue is the end of a process that does not wait for the server's end any more. When
+// the loop has stopped, all that is left is to give memory and files back, as the kernel does:
+// that takes long while the pool is being reserved. Only a disk that is to be written before
+// the end, as after the first signal, can have lost something.
+func overdue(s *server.Server, disk bool, stops int) error {
+	select {
+	case <-s.Stopped():
+		if stops > 1 || !disk {
+			return nil
+		}
+	default:
+	}
+	if disk {
+		return errors.New("the server has not ended in time after the signal: is the disk stuck? What was not on it is lost")
+	}
+	return errors.New("the server has not ended in time after the signal")
 }
 
 // announce says on standard output how to talk to the server. Programs that start it

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -23,7 +26,18 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--no-such-flag"}, "no-such-flag"},
 		{[]string{"word"}, "word"},
 		{[]string{"--l1-size", "plenty"}, "is not a size"},
-		{[]string{"--l1-size", "64KiB"}, "less than 1MiB"},
+		{[]string{"--l1-size", "64KiB"}, "--l1-size: 64KiB is less than 1MiB"},
+		{[]string{"--l1-size=0"}, "--l1-size: 0B is less than 1MiB"},
+		{[]string{"--l2-size=0"}, "--l2-dir ''"},
+		{[]string{"--l2-size", "1MiB"}, "--l2-size: 1MiB is less than 16MiB"},
+		{[]string{"--spin=-1s"}, "--spin"},
+		{[]string{"--shm-name", "a/b"}, "--shm-name"},
+		{[]string{"--shm-name", "a b"}, "--shm-name"},
+		{[]string{"--shm-mode", "0660"}, "give --shm-name"},
+		{[]string{"--shm-mode", "0660", "--shm-name="}, "give --shm-name"},
+		{[]string{"--shm-mode", "0", "--shm-name", "a"}, "--shm-mode"},
+		{[]string{"--token", strings.Repeat("x", 80)}, "--token: it has 80 bytes, at most 64"},
+		{[]string{"--listen", "unix:/x/y", "--listen", "unix:/x/y"}, "unix:/x/y is given twice"},
 		{[]string{"--listen", "nowhere"}, "unix:PATH or tcp:HOST:PORT"},
 		{[]string{"--listen", "tcp:80"}, "port is missing"},
 		{[]string{"--l2-write", "sideways"}, "l2-write"},
@@ -87,6 +101,61 @@ func TestASecondSignalEndsIt(t *testing.T) {
 	s.Signal(syscall.SIGTERM)
 	s.Signal(syscall.SIGTERM)
 	require.Contains(t, []int{0, 1}, s.Wait().Code, "by itself, not by the signal")
+}
+
+func TestASecondSignalEndsAServerThatIsReservingItsPool(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	cmd := exec.Command(cmdtest.Path("slotcached"), "--listen", cmdtest.Addr(dir), "--l1-size", "1GiB", "--l2-dir=", "--http=")
+	cmd.Stderr = w
+	require.NoError(t, cmd.Start())
+	require.NoError(t, w.Close())
+	lines := bufio.NewScanner(r)
+	var said strings.Builder
+	for lines.Scan() {
+		said.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), "listening") {
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		}
+	}
+	require.NoError(t, cmd.Wait(), said.String())
+	require.Contains(t, said.String(), "stop")
+	require.NotContains(t, said.String(), "lost")
+}
+
+func TestADiskStoreLargerThanItsDiskIsWarnedOf(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	args := []string{"--listen", cmdtest.Addr(dir), "--l1-size", "16MiB", "--l2-dir", filepath.Join(dir, "l2"), "--http="}
+	r := cmdtest.Run(t, nil, "slotcached", append(args, "--l2-size", "8000TiB")...)
+	require.Equal(t, 1, r.Code, r.Stderr)
+	require.Contains(t, r.Stderr, "than the disk store's file system has")
+	require.Contains(t, r.Stderr, "size=7.812PiB")
+	require.Contains(t, r.Stderr, "has=")
+	require.Contains(t, r.Stderr, "--l2-size): every 256 MiB take a file")
+}
+
+func TestTheTokenIsToldWrongFromMissing(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	cmdtest.Start(t, append(cmdtest.Small(dir), "--token", "right")...)
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{nil, 1, "asks for a token"},
+		{[]string{"--token", "wrong"}, 1, "the token is not the server's"},
+		{[]string{"--token", strings.Repeat("x", 65)}, 2, "--token: it has 65 bytes"},
+		{[]string{"--timeout", "0"}, 2, "--timeout"},
+		{[]string{"--timeout", "0s"}, 2, "--timeout"},
+		{[]string{"--token", "right"}, 0, ""},
+	} {
+		r := cmdtest.Run(t, nil, "slotcache", append([]string{"--addr", cmdtest.Addr(dir), "ping"}, c.args...)...)
+		require.Equal(t, c.code, r.Code, "%v: %s", c.args, r.Stderr)
+		require.Contains(t, r.Stderr, c.says)
+	}
 }
 
 // Reserving its pages would have the kernel end this server, or another process.
