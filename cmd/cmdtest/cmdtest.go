@@ -43,7 +43,7 @@ func build(names []string, run func() int) (int, error) {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // binaries in the temporary directory
 	args := []string{"build", "-buildvcs=false", "-o", dir + "/"}
-	if raceEnabled {
+	if Race {
 		args = append(args, "-race")
 	}
 	for _, name := range names {

@@ -2,4 +2,5 @@
 
 package cmdtest
 
-const raceEnabled = false
+// Race says that the race detector is on.
+const Race = false

@@ -2,4 +2,5 @@
 
 package cmdtest
 
-const raceEnabled = true
+// Race says that the race detector is on.
+const Race = true
