@@ -101,3 +101,18 @@ func (c *conn) layoutOf(i uint16) (layout, bool) {
 	}
 	return c.layouts[i], true
 }
+
+// layoutToChange is layoutOf for a request of instance x that changes what is stored: it
+// also says why there may be none now.
+func (e *Engine) layoutToChange(c *conn, x uint32, n uint16) (layout, proto.Status) {
+	l, ok := c.layoutOf(n)
+	switch {
+	case !ok:
+		return l, proto.StatusBadRequest
+	case e.insts[x].readOnly:
+		return l, proto.StatusDenied
+	case e.stopping:
+		return l, proto.StatusDraining
+	}
+	return l, proto.StatusOK
+}

@@ -180,14 +180,7 @@ func (e *Engine) detach(x uint32) {
 		e.endInstance(x)
 		return
 	}
-	i.moveTo(instDetached)
-	e.cancelParkedOf(x)
-	for t := i.first; t != none; {
-		next := e.transfers[t].instNext
-		e.detachTransfer(t)
-		t = next
-	}
-	e.join(x)
+	e.part(x, instDetached)
 }
 
 // processGone is for an instance whose process has ended: nobody can touch its slots.
@@ -221,7 +214,14 @@ func (e *Engine) supersede(x uint32) {
 		e.endInstance(x)
 		return
 	}
-	i.moveTo(instDraining)
+	e.part(x, instDraining)
+}
+
+// part moves an instance to a state in which it begins nothing and its process lives: what
+// it was only waiting for ends, and slots the process was told of stay with it.
+func (e *Engine) part(x uint32, s instState) {
+	i := &e.insts[x]
+	i.moveTo(s)
 	e.cancelParkedOf(x)
 	for t := i.first; t != none; {
 		next := e.transfers[t].instNext

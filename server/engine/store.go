@@ -17,16 +17,9 @@ func (e *Engine) onPrepareStore(c *conn, r *request, body []byte) {
 		e.refuse(r, proto.StatusBadRequest)
 		return
 	}
-	l, ok := c.layoutOf(in.Layout)
-	switch {
-	case !ok:
-		e.refuse(r, proto.StatusBadRequest)
-		return
-	case e.insts[x].readOnly:
-		e.refuse(r, proto.StatusDenied)
-		return
-	case e.stopping:
-		e.refuse(r, proto.StatusDraining)
+	l, st := e.layoutToChange(c, x, in.Layout)
+	if st != proto.StatusOK {
+		e.refuse(r, st)
 		return
 	}
 	t := e.beginTransfer(x, kindStore)
