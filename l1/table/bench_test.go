@@ -12,7 +12,7 @@ import (
 func TestMetadataOfAnObjectIsSmall(t *testing.T) {
 	const objects = 1_000_000
 	tab := New(Config{Size: 1 << 30, MaxObjects: objects})
-	perObject := float64(unsafe.Sizeof(object{})) + float64(len(tab.index.slots)*4)/objects
+	perObject := float64(unsafe.Sizeof(object{})) + float64(len(tab.index.slots)*8)/objects
 	t.Logf("%.1f bytes an object, %d of them its entry", perObject, unsafe.Sizeof(object{}))
 	require.LessOrEqual(t, perObject, 192.0)
 	a := &tab.memory

@@ -103,12 +103,19 @@ func (t *Table) checkObject(i uint32, o *object) error {
 // checkIndex compares the slots with the states.
 func (t *Table) checkIndex() error {
 	slots := 0
-	for at, i := range t.index.slots {
+	for at, s := range t.index.slots {
+		i := s.object()
 		if i == 0 {
+			if s != 0 {
+				return fmt.Errorf("l1/table: slot %d is empty but has hash %x", at, s.hash())
+			}
 			continue
 		}
 		slots++
 		o := &t.objects[i]
+		if s.hash() != o.hash {
+			return fmt.Errorf("l1/table: slot %d has hash %x, its object %d has %x", at, s.hash(), i, o.hash)
+		}
 		if !o.state.indexed() {
 			return fmt.Errorf("l1/table: slot %d has object %d, which is %v", at, i, o.state)
 		}

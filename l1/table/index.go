@@ -7,20 +7,30 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// An index finds objects by key: open addressing with linear probing. A slot
-// has an object's index, 0 when empty. At most half of the slots are in use,
-// and a deletion shifts the followers back, so that chains stay short whatever
-// the history.
+// An index finds objects by key: open addressing with linear probing. At most
+// half of the slots are in use, and a deletion shifts the followers back, so that
+// chains stay short whatever the history. A slot has the hash beside the object,
+// so that a look past other keys touches no objects, and most chains are in one
+// cache line.
 type index struct {
-	slots []uint32
+	slots []slot
 	mask  uint32
 	seed  uint64
 	fold  uint64
 }
 
+// A slot is an object's index in the lower 32 bits, 0 when empty, and its hash in
+// the upper.
+type slot uint64
+
+func newSlot(i, hash uint32) slot { return slot(hash)<<32 | slot(i) }
+
+func (s slot) object() uint32 { return uint32(s) }
+func (s slot) hash() uint32   { return uint32(s >> 32) }
+
 func (x *index) init(cfg Config) {
 	n := 1 << bits.Len(uint(2*cfg.MaxObjects-1))
-	x.slots = make([]uint32, n)
+	x.slots = make([]slot, n)
 	x.mask = uint32(n - 1)
 	x.seed = cfg.Seed
 	x.fold = cfg.HashMask
@@ -43,12 +53,12 @@ func (x *index) hash(k *Key) uint32 {
 func (t *Table) find(k *Key, h uint32) uint32 {
 	x := &t.index
 	for at := h & x.mask; ; at = (at + 1) & x.mask {
-		i := x.slots[at]
-		if i == 0 {
+		s := x.slots[at]
+		if s == 0 {
 			return 0
 		}
-		if o := &t.objects[i]; o.hash == h && o.key == *k {
-			return i
+		if s.hash() == h && t.objects[s.object()].key == *k {
+			return s.object()
 		}
 	}
 }
@@ -56,18 +66,19 @@ func (t *Table) find(k *Key, h uint32) uint32 {
 // insert adds object i, whose key the index must not have.
 func (t *Table) insert(i uint32) {
 	x := &t.index
-	at := t.objects[i].hash & x.mask
+	h := t.objects[i].hash
+	at := h & x.mask
 	for x.slots[at] != 0 {
 		at = (at + 1) & x.mask
 	}
-	x.slots[at] = i
+	x.slots[at] = newSlot(i, h)
 }
 
 // remove takes object i out of the index.
 func (t *Table) remove(i uint32) {
 	x := &t.index
 	at := t.objects[i].hash & x.mask
-	for x.slots[at] != i {
+	for x.slots[at].object() != i {
 		if x.slots[at] == 0 {
 			panic("l1/table: the index has lost an object")
 		}
@@ -78,13 +89,13 @@ func (t *Table) remove(i uint32) {
 	gap := at
 	for {
 		at = (at + 1) & x.mask
-		j := x.slots[at]
-		if j == 0 {
+		s := x.slots[at]
+		if s == 0 {
 			break
 		}
-		home := t.objects[j].hash & x.mask
+		home := s.hash() & x.mask
 		if (at-home)&x.mask >= (at-gap)&x.mask {
-			x.slots[gap] = j
+			x.slots[gap] = s
 			gap = at
 		}
 	}
