@@ -4,12 +4,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sector is the least unit of direct I/O: a read that ends elsewhere ended at the end of the file.
-const sector = 512
-
-// retriesMax is how often in a row an operation is tried again that the kernel interrupted or turned away.
-const retriesMax = 100
-
 // reap takes completions from the kernel and appends what they mean to dst, up to its capacity.
 func (u *Uring) reap(dst []Completion) []Completion {
 	before := len(dst)
@@ -109,61 +103,4 @@ func (u *Uring) completeOther(dst []Completion, c cqe) []Completion {
 	}
 	u.stats.Stale++
 	return dst
-}
-
-// again tells whether o is to be tried again after res.
-func (u *Uring) again(o *op, res int32) bool {
-	if res != -int32(unix.EINTR) && res != -int32(unix.EAGAIN) {
-		o.retries = 0
-		return false
-	}
-	if u.closing || o.state == opPausing || o.retries == retriesMax {
-		return false
-	}
-	o.retries++
-	u.stats.Retries++
-	return true
-}
-
-// continueSend takes the result of a submission of o. It returns o's result, or false if there is more to send.
-func (u *Uring) continueSend(o *op, res int32) (int32, bool) {
-	switch {
-	case res < 0:
-		return res, !u.again(o, res)
-	case res == 0 && o.chunk > 0:
-		return -int32(unix.EIO), true
-	}
-	o.retries = 0
-	o.done += int(res)
-	if o.done == len(o.buf) || u.closing {
-		return int32(o.done), true
-	}
-	if int(res) < o.chunk {
-		u.stats.ShortIO++
-	}
-	return 0, false
-}
-
-// continueFile takes the result of a submission of o, a read or a write. It returns o's result, or false if there is more to do.
-func (u *Uring) continueFile(o *op, res int32) (int32, bool) {
-	read := o.code == codeRead
-	switch {
-	case res == -int32(unix.EINVAL) && read && o.done%sector != 0:
-		return int32(o.done), true // the end of the file, and direct I/O does not start there
-	case res < 0:
-		return res, !u.again(o, res)
-	case res == 0 && read:
-		return int32(o.done), true
-	case res == 0 && o.chunk > 0:
-		return -int32(unix.EIO), true
-	}
-	o.retries = 0
-	o.done += int(res)
-	if o.done == len(o.buf) || u.closing {
-		return int32(o.done), true
-	}
-	if int(res) < o.chunk {
-		u.stats.ShortIO++
-	}
-	return 0, false
 }

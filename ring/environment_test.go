@@ -30,6 +30,7 @@ func TestARefusalNamesTheErrnoAndTheSysctl(t *testing.T) {
 	}{
 		{"setup is forbidden", unix.SYS_IO_URING_SETUP, unix.EPERM},
 		{"setup is unknown", unix.SYS_IO_URING_SETUP, unix.ENOSYS},
+		{"enter is forbidden", unix.SYS_IO_URING_ENTER, unix.EPERM},
 		{"register is forbidden", unix.SYS_IO_URING_REGISTER, unix.EACCES},
 	} {
 		t.Run(c.name, func(t *testing.T) {

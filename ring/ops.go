@@ -44,6 +44,8 @@ type op struct {
 	fd         int32
 	generation uint32
 	next       uint32 // next free entry
+	peer       uint32 // Epoll: index + 1 of the next operation on fd; 0: none
+	res        int32  // Epoll: the result, once it is known
 	code       opCode
 	state      opState
 	retries    uint8 // times in a row that the kernel said EINTR or EAGAIN

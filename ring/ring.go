@@ -29,6 +29,7 @@ const (
 	DefaultControl        = 4096
 	DefaultRecvBuffers    = 512
 	DefaultRecvBufferSize = 32 << 10
+	DefaultWorkers        = 16
 )
 
 // A Config sizes a ring. Everything is allocated by New; nothing grows.
@@ -42,6 +43,8 @@ type Config struct {
 	RecvBuffers int
 	// RecvBufferSize is the size of each in bytes; 0 means DefaultRecvBufferSize.
 	RecvBufferSize int
+	// Workers is how many system calls on files an Epoll makes at a time; 0 means DefaultWorkers. A Uring has no use for it.
+	Workers int
 	// Spin is how long Wait looks for completions before it sleeps. It buys latency with a whole CPU; 0 means not at all.
 	Spin time.Duration
 }

@@ -180,6 +180,6 @@ func TestConfigsThatDoNotFitAreRefused(t *testing.T) {
 	cfg := Config{RecvBuffers: 5}
 	require.NoError(t, cfg.complete())
 	require.Equal(t, Config{
-		Ops: DefaultOps, Control: DefaultControl, RecvBuffers: 8, RecvBufferSize: DefaultRecvBufferSize,
+		Ops: DefaultOps, Control: DefaultControl, RecvBuffers: 8, RecvBufferSize: DefaultRecvBufferSize, Workers: DefaultWorkers,
 	}, cfg)
 }

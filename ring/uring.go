@@ -22,6 +22,8 @@ import (
 // waits. In the kernel's completion queue there is always room: as many places as there can be operations, cancellations and
 // receive buffers, and a thousand for connections that a single Accept takes.
 type Uring struct {
+	account
+	sleep   sleeper
 	q       *queue
 	table   opTable
 	tags    tagTable
@@ -33,11 +35,7 @@ type Uring struct {
 	spare   []*fdMessage // of SendFD, not in use
 
 	spin    time.Duration
-	quiet   int  // waits in a row that a signal ended with nothing done
-	raw     bool // waits may keep their P
 	enabled bool // the ring has its thread
-	closing bool
-	stats   Stats
 
 	closeTime unix.Timespec // of Close's timeout
 
@@ -62,7 +60,7 @@ func New(cfg Config) (*Uring, error) {
 
 // complete fills in the defaults and checks the sizes against the kernel's limits.
 func (c *Config) complete() error {
-	if c.Ops < 0 || c.Control < 0 || c.RecvBuffers < 0 || c.RecvBufferSize < 0 || c.Spin < 0 {
+	if c.Ops < 0 || c.Control < 0 || c.RecvBuffers < 0 || c.RecvBufferSize < 0 || c.Workers < 0 || c.Spin < 0 {
 		return fmt.Errorf("ring: negative size in %+v", *c)
 	}
 	for _, d := range []struct {
@@ -73,6 +71,7 @@ func (c *Config) complete() error {
 		{&c.Control, DefaultControl},
 		{&c.RecvBuffers, DefaultRecvBuffers},
 		{&c.RecvBufferSize, DefaultRecvBufferSize},
+		{&c.Workers, DefaultWorkers},
 	} {
 		if *d.v == 0 {
 			*d.v = d.def
@@ -110,6 +109,11 @@ func open(cfg Config, sqEntries, cqEntries uint32) (*Uring, error) {
 		spin:   cfg.Spin,
 		wakeFD: -1,
 	}
+	// A filter may let a ring be made and not be used. This thread is not the ring's yet, so that is all that comes of it.
+	if errno := q.enter(0, 0, true); errno != 0 && errno != unix.EBADFD {
+		u.free()
+		return nil, unavailable("enter", errno)
+	}
 	if err := u.recv.init(cfg.RecvBuffers, cfg.RecvBufferSize); err != nil {
 		u.free()
 		return nil, err
@@ -133,7 +137,12 @@ func unavailable(what string, err error) error {
 	if v, err := os.ReadFile("/proc/sys/kernel/io_uring_disabled"); err == nil {
 		sysctl = strings.TrimSpace(string(v))
 	}
-	return fmt.Errorf("ring: %w: %s: %w (kernel.io_uring_disabled is %s)", ErrUnavailable, what, err, sysctl)
+	name := "no errno"
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		name = unix.ErrnoName(errno)
+	}
+	return fmt.Errorf("ring: %w: %s: %w (%s, kernel.io_uring_disabled is %s)", ErrUnavailable, what, err, name, sysctl)
 }
 
 // Room implements [Interface].

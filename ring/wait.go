@@ -10,10 +10,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// A sleeper says how a loop's thread waits in the kernel.
+type sleeper struct {
+	raw   bool // waits may keep their P
+	quiet int  // waits in a row that a signal ended with nothing done
+}
+
 // quietAfter is how many waits in a row must have been ended by a signal with nothing done until the thread sleeps in the way the
 // scheduler knows of. The runtime's monitor sends one every 10 ms to a thread that keeps its P, which costs an idle process 1 % of
 // a CPU; a busy one never gets there, and sleeping the other way costs it a third of its speed.
 const quietAfter = 2
+
+// begin looks at what the process has, before the first wait.
+func (s *sleeper) begin() { s.raw = runtime.GOMAXPROCS(0) > 1 } // with one P, nobody else would run meanwhile
+
+// keepsP tells whether the next wait is one that the scheduler does not know of.
+func (s *sleeper) keepsP() bool { return s.raw && s.quiet < quietAfter }
+
+// worked notes that a wait brought something.
+func (s *sleeper) worked() { s.quiet = 0 }
+
+// interrupted notes that a signal ended a wait.
+func (s *sleeper) interrupted() {
+	s.quiet++
+	s.begin()
+}
 
 // Submit implements [Interface].
 func (u *Uring) Submit() error {
@@ -58,9 +79,9 @@ func (u *Uring) Wait(dst []Completion) ([]Completion, error) {
 		}
 	}
 	for tries := 0; ; tries++ {
-		errno := u.enter(wait, enterGetEvents, u.raw && u.quiet < quietAfter)
+		errno := u.enter(wait, enterGetEvents, u.sleep.keepsP())
 		if dst = u.reap(dst); len(dst) > before {
-			u.quiet = 0
+			u.sleep.worked()
 			return dst, nil
 		}
 		wait = 1
@@ -69,8 +90,7 @@ func (u *Uring) Wait(dst []Completion) ([]Completion, error) {
 			tries = 0
 		case errno == unix.EINTR:
 			u.stats.Retries++
-			u.quiet++
-			u.raw = runtime.GOMAXPROCS(0) > 1 // with one P, nobody else would run meanwhile
+			u.sleep.interrupted()
 		case transient(errno):
 			u.backOff(tries)
 		default:
@@ -115,7 +135,7 @@ func (u *Uring) enable() error {
 		return err
 	}
 	u.q.registerRing()
-	u.raw = runtime.GOMAXPROCS(0) > 1
+	u.sleep.begin()
 	u.enabled = true
 	return nil
 }
