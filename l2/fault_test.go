@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/slotcache/slotcache/ring"
+	"github.com/slotcache/slotcache/ring/ringtest"
 )
 
 // A faultyRing makes some I/O fail, or itself. It carries out all of it: what
@@ -76,14 +76,11 @@ func (f *faultyRing) Wait(dst []ring.Completion) ([]ring.Completion, error) {
 func openFaulty(t *testing.T, dir string, opts Options, seed uint64) (*Store, *faultyRing) {
 	t.Helper()
 	f := &faultyRing{rng: rand.New(rand.NewPCG(seed, 99)), doomed: map[ring.Tag]bool{}}
-	s, err := openOn(dir, opts, func() (ring.Interface, error) {
-		r, err := ring.New(ring.Config{Ops: maxInFlight, Control: controlOps})
-		f.Interface = r
-		return f, err
+	s, err := openOn(dir, opts, func() (ring.Opened, error) {
+		o, err := ring.Open(ringtest.Engine(t), ring.Config{Ops: maxInFlight, Control: controlOps})
+		f.Interface, o.Ring = o.Ring, f
+		return o, err
 	})
-	if errors.Is(err, ring.ErrUnavailable) && os.Getenv("SLOTCACHE_REQUIRE_URING") == "" {
-		t.Skip(err)
-	}
 	require.NoError(t, err)
 	return s, f
 }

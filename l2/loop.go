@@ -37,6 +37,7 @@ const (
 // loopConfig is what a loop works with. It owns all of it but the memory.
 type loopConfig struct {
 	ring   ring.Interface
+	engine ring.Engine
 	log    *seglog.Log
 	dir    *segdir.Dir
 	box    *inbox
@@ -272,6 +273,7 @@ func (l *loop) stats() Stats {
 		Report:     l.report,
 		State:      l.log.State().String(),
 		Direct:     l.dir.Direct(),
+		Engine:     l.engine,
 		MemoryFree: l.memory.available(),
 	}
 }

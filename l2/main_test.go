@@ -1,7 +1,6 @@
 package l2_test
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/slotcache/slotcache/l2"
 	"github.com/slotcache/slotcache/ring"
+	"github.com/slotcache/slotcache/ring/ringtest"
 )
 
 // The test binary is its own helper process when one of these names a directory.
@@ -32,17 +32,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// requireUring names the variable that makes a kernel without io_uring a failure
-// instead of a reason to skip.
-const requireUring = "SLOTCACHE_REQUIRE_URING"
-
 // open opens a store that must open. It is closed at the end of the test.
 func open(t testing.TB, dir string, opts l2.Options) *l2.Store {
 	t.Helper()
-	s, err := l2.Open(dir, opts)
-	if errors.Is(err, ring.ErrUnavailable) && os.Getenv(requireUring) == "" {
-		t.Skip(err)
+	if opts.Engine == ring.EngineAuto {
+		opts.Engine = ringtest.Engine(t)
 	}
+	s, err := l2.Open(dir, opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s

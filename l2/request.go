@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/ring"
 )
 
 // KeySize is the length in bytes of the keys that are used as they are. Keys of
@@ -200,6 +201,8 @@ type Stats struct {
 	State string
 	// Direct tells that I/O bypasses the page cache.
 	Direct bool
+	// Engine is what carries out the I/O.
+	Engine ring.Engine
 	// MemoryFree is how much of Options.Memory is not in use, in bytes.
 	MemoryFree int64
 }

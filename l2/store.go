@@ -6,7 +6,7 @@
 // fdatasync. In either case, and after any damage to the files, [Store.Get] gives a
 // value as it was put or says that there is none.
 //
-// I/O goes through io_uring past the page cache. One goroutine, locked to its
+// I/O goes through io_uring, or system calls where the kernel refuses that, past the page cache. One goroutine, locked to its
 // thread, owns the ring and the log of segments (package seglog); callers give it
 // their requests through a queue and wait. What would keep it from the others
 // (making files, fdatasync, checksums of big values) is done by helpers.
@@ -33,8 +33,8 @@ import (
 
 // Errors of a [Store]. Those that Open returns for a directory that another process
 // uses, or that belongs to something else, are [segdir.ErrLocked] and
-// [segdir.ErrForeign]; where the kernel refuses io_uring it is
-// [ring.ErrUnavailable].
+// [segdir.ErrForeign]; where the kernel refuses the io_uring that
+// [Options.Engine] asks for it is [ring.ErrUnavailable].
 var (
 	// ErrNotFound means that the store has no value for the key.
 	ErrNotFound = errors.New("l2: not found")
@@ -78,6 +78,9 @@ type Options struct {
 	// Namespace separates the keys of several users of a directory: each sees only
 	// those put under its own name.
 	Namespace string
+	// Engine carries out the I/O. The default is io_uring, or system calls of
+	// goroutines where the kernel refuses that.
+	Engine ring.Engine
 	// Logger gets a line when the disk begins or ends to refuse, and for what is
 	// found amiss at the start. Nil discards them.
 	Logger *slog.Logger
@@ -127,13 +130,13 @@ type Store struct {
 // index. One process at a time may have it. Close the store when done; it does not
 // end with the last reference to it.
 func Open(dir string, opts Options) (*Store, error) {
-	return openOn(dir, opts, func() (ring.Interface, error) {
-		return ring.New(ring.Config{Ops: maxInFlight, Control: controlOps, RecvBuffers: 1, RecvBufferSize: 4096})
+	return openOn(dir, opts, func() (ring.Opened, error) {
+		return ring.Open(opts.Engine, ring.Config{Ops: maxInFlight, Control: controlOps, RecvBuffers: 1, RecvBufferSize: 4096})
 	})
 }
 
 // openOn is Open with a ring of the caller's.
-func openOn(dir string, opts Options, newRing func() (ring.Interface, error)) (*Store, error) {
+func openOn(dir string, opts Options, newRing func() (ring.Opened, error)) (*Store, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
@@ -179,12 +182,15 @@ func openOn(dir string, opts Options, newRing func() (ring.Interface, error)) (*
 	if err != nil {
 		return nil, fmt.Errorf("l2: open: %w", err)
 	}
+	if disk.Refusal != nil {
+		opts.Logger.Warn("no io_uring: I/O goes through system calls of goroutines, which costs some speed", "dir", dir, "err", disk.Refusal)
+	}
 	undo.forget()
 
 	s := &Store{space: number(opts.Namespace), memory: buffers, fits: longest(log, opts.Memory)}
-	s.box = &inbox{wake: disk.Wake}
+	s.box = &inbox{wake: disk.Ring.Wake}
 	s.loop = newLoop(loopConfig{
-		ring: disk, log: log, dir: files, box: s.box, logger: opts.Logger.With("dir", dir),
+		ring: disk.Ring, engine: disk.Engine, log: log, dir: files, box: s.box, logger: opts.Logger.With("dir", dir),
 		memory: buffers, arena: arena, report: report,
 	})
 	go s.loop.run()
