@@ -23,8 +23,9 @@ const (
 
 // DemoOptions are where the programs are and where to tell what happens.
 type DemoOptions struct {
-	Exe    string // path of slotbench
-	Server string // path of slotcached
+	Exe    string   // path of slotbench
+	Server string   // path of slotcached
+	Args   []string // further flags of it
 	Out    io.Writer
 }
 
@@ -83,7 +84,7 @@ func (d *demo) run(ctx context.Context) error {
 // begin starts the server and two workers.
 func (d *demo) begin(ctx context.Context) error {
 	var err error
-	d.node, err = StartNode(ctx, NodeOptions{Binary: d.opts.Server, L1Size: demoPool, L2Size: demoDisk})
+	d.node, err = StartNode(ctx, NodeOptions{Binary: d.opts.Server, L1Size: demoPool, L2Size: demoDisk, Args: d.opts.Args})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slotcache/slotcache/l2"
+	"github.com/slotcache/slotcache/ring"
 )
 
 // L2Options describe a measurement of the disk store.
@@ -18,8 +19,9 @@ type L2Options struct {
 	Sizes  []int64 // of the values, in bytes
 	Dir    string  // where to make the store's directory; empty: in the temporary directory
 	Depth  int     // values under way at once
-	Rounds int     // each writes and reads with the store and with fio, in turn
-	Bytes  int64   // written and read in a round, of each size
+	Engine ring.Engine
+	Rounds int   // each writes and reads with the store and with fio, in turn
+	Bytes  int64 // written and read in a round, of each size
 	Show   func(done, total int)
 }
 
@@ -107,6 +109,7 @@ func (b *l2Bench) measure(ctx context.Context, size int64) (figures []L2Figure, 
 	depth := int64(b.opts.Depth)
 	s, err := l2.Open(filepath.Join(b.dir, "store"), l2.Options{
 		Size: l2StoreSize + l2StoreSize/64, SegmentSize: l2SegmentSize, Memory: max((depth+1)*size, 64<<20), MaxEntries: 1 << 20,
+		Engine: b.opts.Engine,
 	})
 	if err != nil {
 		return nil, err

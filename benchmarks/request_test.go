@@ -2,7 +2,6 @@ package benchmarks
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,7 +10,7 @@ import (
 
 	"github.com/slotcache/slotcache/client"
 	"github.com/slotcache/slotcache/proto"
-	"github.com/slotcache/slotcache/ring"
+	"github.com/slotcache/slotcache/ring/ringtest"
 	"github.com/slotcache/slotcache/server"
 )
 
@@ -22,10 +21,7 @@ func serve(b *testing.B, block int) (context.Context, *mover) {
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, os.RemoveAll(dir)) })
 	addr := "unix:" + filepath.Join(dir, "s.sock")
-	s, err := server.New(server.Config{Listen: []string{addr}, L1Size: 64 << 20})
-	if errors.Is(err, ring.ErrUnavailable) && os.Getenv("SLOTCACHE_REQUIRE_URING") == "" {
-		b.Skip(err)
-	}
+	s, err := server.New(server.Config{Listen: []string{addr}, L1Size: 64 << 20, Engine: ringtest.Engine(b)})
 	require.NoError(b, err)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run() }()

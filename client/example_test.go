@@ -6,10 +6,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/slotcache/slotcache/client"
+	"github.com/slotcache/slotcache/ring"
+	"github.com/slotcache/slotcache/ring/ringtest"
 	"github.com/slotcache/slotcache/server"
 )
 
@@ -23,12 +24,13 @@ func exampleServer() (addr string, stop func()) {
 		panic(err)
 	}
 	addr = "unix:" + filepath.Join(dir, "s")
-	s, err := server.New(server.Config{Listen: []string{addr}, L1Size: 16 << 20})
+	engine, err := ring.ParseEngine(os.Getenv(ringtest.EngineVariable))
+	if err != nil {
+		panic(err)
+	}
+	s, err := server.New(server.Config{Listen: []string{addr}, L1Size: 16 << 20, Engine: engine})
 	if err != nil {
 		_ = os.RemoveAll(dir)
-		if strings.Contains(err.Error(), "io_uring is missing") {
-			return client.StartFake()
-		}
 		panic(err)
 	}
 	done := make(chan error)

@@ -10,6 +10,7 @@ import (
 	"github.com/slotcache/slotcache/l1"
 	"github.com/slotcache/slotcache/l1/table"
 	"github.com/slotcache/slotcache/proto"
+	"github.com/slotcache/slotcache/ring"
 	"github.com/slotcache/slotcache/server/engine"
 )
 
@@ -54,8 +55,10 @@ type Config struct {
 	L2WriteLimit int64
 	Write        engine.WriteMode
 
-	Token   string        // if not empty, clients must present it
-	HTTP    string        // HOST:PORT of /metrics, /healthz and /readyz; empty: none
+	Token string // if not empty, clients must present it
+	HTTP  string // HOST:PORT of /metrics, /healthz and /readyz; empty: none
+	// Engine carries out the I/O. The zero one is io_uring, or epoll where the kernel refuses that.
+	Engine  ring.Engine
 	Spin    time.Duration // how long the loop looks for work before it sleeps
 	Version string        // told to clients
 	Logger  *slog.Logger  // nil: nothing is logged

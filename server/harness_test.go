@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slotcache/slotcache/proto"
+	"github.com/slotcache/slotcache/ring/ringtest"
 	"github.com/slotcache/slotcache/server"
 )
 
@@ -60,15 +61,12 @@ func open(t *testing.T, change func(*server.Config)) *running {
 	path := socketPath(t)
 	cfg := server.Config{
 		Listen: []string{"unix:" + path}, L1Size: 16 << 20,
-		Logger: slog.New(slog.NewTextHandler(logWriter{t}, nil)),
+		Logger: slog.New(slog.NewTextHandler(logWriter{t}, nil)), Engine: ringtest.Engine(t),
 	}
 	if change != nil {
 		change(&cfg)
 	}
 	s, err := server.New(cfg)
-	if err != nil && strings.Contains(err.Error(), "io_uring is missing") && os.Getenv("SLOTCACHE_REQUIRE_URING") == "" {
-		t.Skip(err)
-	}
 	require.NoError(t, err)
 	return &running{Server: s, t: t, path: path, done: make(chan error, 1)}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -45,13 +46,14 @@ type core interface {
 // reactor is the loop and what it owns. Everything in it belongs to the goroutine that
 // runs it, except helpers, scrape and stops, which say how they are shared.
 type reactor struct {
-	core  core
-	ring  ring.Interface
-	pool  *l1.Pool
-	dir   *segdir.Dir // nil: no disk tier
-	arena []byte      // the log's memory
-	tier  *seglog.Log // the engine's: only what a disk tells its log goes round that
-	log   *slog.Logger
+	core   core
+	ring   ring.Interface
+	engine ring.Engine // of ring
+	pool   *l1.Pool
+	dir    *segdir.Dir // nil: no disk tier
+	arena  []byte      // the log's memory
+	tier   *seglog.Log // the engine's: only what a disk tells its log goes round that
+	log    *slog.Logger
 
 	start time.Time
 	now   time.Duration // of this turn, since start
@@ -313,7 +315,11 @@ func (r *reactor) register() {
 	}
 	to := min(r.registered+populateStep, r.populated)
 	if err := r.ring.RegisterMemory(r.pool.Bytes(r.registered, to-r.registered)); err != nil {
-		r.log.Info("disk I/O without registered memory, which costs some CPU: raise the limit on locked memory (ulimit -l)", "err", err)
+		hint := ""
+		if errors.Is(err, unix.ENOMEM) {
+			hint = ": raise the limit on locked memory (ulimit -l)"
+		}
+		r.log.Info("disk I/O without registered memory, which costs some CPU"+hint, "err", err)
 		to = r.pool.Size()
 	}
 	r.registered = to

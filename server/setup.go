@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,8 @@ const (
 	segmentsMin    = 36
 	// diskOps is how many I/Os of the log may be under way.
 	diskOps = 512
+	// epollProcs is how many goroutines may run at a time at least, where system calls read and write files.
+	epollProcs = 4
 )
 
 // A closer undoes what was opened, last first.
@@ -252,25 +255,46 @@ func (s *Server) openDisk() error {
 }
 
 func (s *Server) openRing() error {
-	u, err := ring.New(ring.Config{
+	o, err := ring.Open(s.cfg.Engine, ring.Config{
 		Ops:     diskOps,
 		Control: 2*len(s.r.conns) + 2*s.cfg.Limits.Instances + len(s.r.listeners) + 64,
 		Spin:    s.cfg.Spin,
 	})
-	if errors.Is(err, unix.ENOMEM) {
+	switch {
+	case errors.Is(err, unix.ENOMEM):
 		return fmt.Errorf("server: open an io_uring: %w: raise the limit on locked memory (ulimit -l) to 1 MiB at least, or free some memory", err)
-	}
-	if errors.Is(err, ring.ErrUnavailable) {
+	case errors.Is(err, ring.ErrUnavailable):
 		return fmt.Errorf("server: io_uring is missing: %w: "+
-			"set the sysctl kernel.io_uring_disabled to 0, in a container allow the io_uring system calls (seccomp), and use Linux 6.1 or later", err)
+			"set the sysctl kernel.io_uring_disabled to 0, in a container allow the io_uring system calls (seccomp), use Linux 6.1 or later, "+
+			"or give --io-engine auto or epoll", err)
+	case err != nil:
+		return fmt.Errorf("server: open the I/O engine: %w", err)
+	case o.Refusal != nil:
+		s.cfg.Logger.Warn("no io_uring: I/O goes through epoll, which costs some speed"+refusalHint(o.Refusal), "err", o.Refusal)
 	}
-	if err != nil {
-		return fmt.Errorf("server: open an io_uring: %w", err)
+	if o.Engine == ring.EngineEpoll {
+		moreProcessors()
 	}
-	s.r.ring = u
+	s.r.ring, s.r.engine = o.Ring, o.Engine
 	s.closer.add("close the connections", s.r.closeConns)
-	s.closer.add("close the ring", u.Close)
+	s.closer.add("close the ring", o.Ring.Close)
 	return nil
+}
+
+// refusalHint says what to do about a kernel that refuses io_uring.
+func refusalHint(err error) string {
+	if errors.Is(err, unix.ENOMEM) {
+		return "; if the limit on locked memory (ulimit -l) is the reason, raise it to 1 MiB at least"
+	}
+	return ""
+}
+
+// moreProcessors gives the goroutines that read and write files places to run: a system call that takes long keeps its own
+// until the runtime's monitor has noticed.
+func moreProcessors() {
+	if runtime.GOMAXPROCS(0) < epollProcs {
+		runtime.GOMAXPROCS(epollProcs)
+	}
 }
 
 func (s *Server) openEngine() error {
@@ -288,7 +312,7 @@ func (s *Server) openEngine() error {
 	}
 	l := &s.cfg.Limits
 	core, err := engine.New(engine.Config{
-		Pool: s.poolInfo(), Boot: boot, Server: s.cfg.Version, Token: s.cfg.Token,
+		Pool: s.poolInfo(), IOEngine: s.r.engine.String(), Boot: boot, Server: s.cfg.Version, Token: s.cfg.Token,
 		Disk: log, Write: s.cfg.Write, Policy: s.cfg.Policy,
 		Conns: len(s.r.conns), Instances: l.Instances, Transfers: l.Transfers, Entries: l.Entries,
 		Objects: l.Objects, Parked: l.Parked, Ops: l.Ops,

@@ -31,7 +31,7 @@ type crashFlags struct {
 
 // prepare checks the flags and gives this program's path and the server's description.
 func (c *crashFlags) prepare() (string, benchmarks.NodeOptions, error) {
-	node := benchmarks.NodeOptions{L1Size: int64(c.L1Size), L2Size: int64(c.L2Size), L2Dir: c.L2Dir, Args: c.ServerArg}
+	node := benchmarks.NodeOptions{L1Size: int64(c.L1Size), L2Size: int64(c.L2Size), L2Dir: c.L2Dir, Args: c.args(c.ServerArg...)}
 	if c.Rounds < 1 {
 		return "", node, flags.Usagef("--rounds is at least 1")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/slotcache/slotcache/benchmarks"
 	"github.com/slotcache/slotcache/cmd/flags"
+	"github.com/slotcache/slotcache/ring"
 )
 
 type l2Command struct {
@@ -16,12 +17,17 @@ type l2Command struct {
 	Depth  int          `help:"Values under way at once." default:"8"`
 	Rounds int          `help:"Rounds; each writes and reads with the store and with fio." default:"7"`
 	Bytes  flags.Size   `help:"Bytes to write and read in a round." default:"1GiB"`
-	JSON   bool         `name:"json" help:"Print the figures as one JSON list."`
+	engineFlag
+	JSON bool `name:"json" help:"Print the figures as one JSON list."`
 }
 
 // Run measures.
 func (c *l2Command) Run(ctx context.Context) error {
 	opts := benchmarks.L2Options{Dir: c.Dir, Depth: c.Depth, Rounds: c.Rounds, Bytes: int64(c.Bytes)}
+	var err error
+	if opts.Engine, err = ring.ParseEngine(c.IOEngine); err != nil {
+		return flags.Usagef("--io-engine: %w", err)
+	}
 	if c.Depth < 1 || c.Depth > 64 || c.Rounds < 1 || c.Rounds > 1000 {
 		return flags.Usagef("--depth is between 1 and 64, --rounds between 1 and 1000")
 	}

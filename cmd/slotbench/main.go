@@ -64,6 +64,17 @@ func main() {
 // programs are the executables that take part.
 type programs struct {
 	Server string `help:"The slotcached to start. Default: the one beside this program." placeholder:"PATH"`
+	engineFlag
+}
+
+// engineFlag is the I/O engine of what is started.
+type engineFlag struct {
+	IOEngine string `name:"io-engine" help:"The I/O engine of its own server or store: auto, uring or epoll." enum:"auto,uring,epoll" default:"auto" env:"SLOTCACHE_IO_ENGINE"`
+}
+
+// args are the flags of the server to start, those that were given last.
+func (e *engineFlag) args(given ...string) []string {
+	return append([]string{"--io-engine", e.IOEngine}, given...)
 }
 
 // find gives the paths of this program and of the server.
@@ -112,7 +123,7 @@ func (c *demoCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return benchmarks.Demo(ctx, benchmarks.DemoOptions{Exe: self, Server: server, Out: os.Stdout})
+	return benchmarks.Demo(ctx, benchmarks.DemoOptions{Exe: self, Server: server, Args: c.args(), Out: os.Stdout})
 }
 
 type replayerCommand struct {

@@ -27,7 +27,7 @@ type replayCommand struct {
 func (c *replayCommand) Run(ctx context.Context) error {
 	opts := benchmarks.ReplayOptions{
 		Trace: c.Trace, Requests: c.Requests, Workers: c.Workers, BlockSize: int(c.BlockSize), Addr: c.Addr,
-		Node: benchmarks.NodeOptions{L1Size: int64(c.L1Size), L2Size: int64(c.L2Size), L2Dir: c.L2Dir, Args: c.ServerArg},
+		Node: benchmarks.NodeOptions{L1Size: int64(c.L1Size), L2Size: int64(c.L2Size), L2Dir: c.L2Dir, Args: c.args(c.ServerArg...)},
 	}
 	if err := c.check(&opts); err != nil {
 		return err

@@ -46,7 +46,7 @@ func (c *tortureCommand) Run(ctx context.Context) error {
 	var draw func(int)
 	report, err := benchmarks.Torture(ctx, benchmarks.TortureOptions{
 		Exe: self, Workers: c.Workers, Keys: c.Keys, Largest: int(c.Largest), Loops: c.Loops, Seed: c.Seed,
-		Node: benchmarks.NodeOptions{Binary: server, L1Size: int64(c.L1Size), L2Size: int64(c.L2Size), L2Dir: c.L2Dir, Args: c.ServerArg},
+		Node: benchmarks.NodeOptions{Binary: server, L1Size: int64(c.L1Size), L2Size: int64(c.L2Size), L2Dir: c.L2Dir, Args: c.args(c.ServerArg...)},
 		Show: func(done, total int) {
 			if draw == nil {
 				draw = bar(total, "kills")

@@ -15,6 +15,7 @@ import (
 	"github.com/slotcache/slotcache/cmd/flags"
 	"github.com/slotcache/slotcache/l1"
 	"github.com/slotcache/slotcache/l1/table"
+	"github.com/slotcache/slotcache/ring"
 	"github.com/slotcache/slotcache/server"
 	"github.com/slotcache/slotcache/server/engine"
 )
@@ -36,13 +37,13 @@ type command struct {
 	L2Dir    *string       `name:"l2-dir" help:"Directory of the disk store; an empty one for none. Default: $$XDG_CACHE_HOME/slotcache or ~/.cache/slotcache." placeholder:"DIR"`
 	L2Size   *flags.Size   `name:"l2-size" help:"Most bytes the disk store takes. Default: a tenth of the free space, at most 16GiB." placeholder:"SIZE"`
 	L2Write  string        `name:"l2-write" help:"When objects go to disk: through (soon after commit), back (when memory runs short), off (never)." enum:"through,back,off" default:"through"`
-	L2Limit  *flags.Size   `name:"l2-write-limit" help:"Most bytes written to the disk store in a second. Reads do not count, deletes do not wait. Default: no limit." placeholder:"SIZE"`
 	ShmName  *string       `name:"shm-name" help:"Name of the pool in /dev/shm; an empty one for no shared memory. Default: a nameless pool whose descriptor is passed." placeholder:"NAME"`
 	ShmMode  *string       `name:"shm-mode" help:"Mode of a named pool. Default: 0600." placeholder:"MODE"`
 	ShmDir   string        `name:"shm-dir" help:"Directory of a named pool, a tmpfs or hugetlbfs, which clients must be told of." default:"/dev/shm"`
 	Huge     string        `name:"hugepages" help:"Huge pages for the pool: off, try (else others, and the log says why) or on (else it does not start). Without a name it takes pages of 2MiB that vm.nr_hugepages has set aside, with one those of --shm-dir." enum:"off,try,on" default:"off"`
 	NUMA     string        `name:"numa" help:"Where the pool lies on a machine of several NUMA nodes: interleave (over all) or bind:N (on node N). Default: as the kernel has it." placeholder:"WHERE"`
 	HTTP     *string       `name:"http" help:"Address of /metrics and /healthz; an empty one for none. Default: ${http}, or none where that is taken." placeholder:"HOST:PORT"`
+	IOEngine string        `name:"io-engine" help:"What carries out the I/O: uring (io_uring, from Linux 6.1), epoll (with system calls for the disk; some slower), auto (uring where the kernel allows it, else epoll)." enum:"auto,uring,epoll" default:"auto" env:"SLOTCACHE_IO_ENGINE"`
 	Token    string        `help:"Word every client must present." env:"SLOTCACHE_TOKEN" placeholder:"WORD"`
 	Spin     time.Duration `help:"How long the loop looks for work before it sleeps." default:"0s"`
 	LogLevel slog.Level    `name:"log-level" help:"Least level that is logged: debug, info, warn or error." default:"info"`
@@ -79,6 +80,9 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 	}
 	if cfg.Policy, err = table.ParsePolicy(c.L1Policy); err != nil {
 		return cfg, flags.Usagef("--l1-policy: %w", err)
+	}
+	if cfg.Engine, err = ring.ParseEngine(c.IOEngine); err != nil {
+		return cfg, flags.Usagef("--io-engine: %w", err)
 	}
 	switch c.L2Write {
 	case "back":
@@ -186,18 +190,9 @@ func (c *command) disk(cfg *server.Config, log *slog.Logger) error {
 	if c.L2Size != nil && *c.L2Size < server.L2SizeMin {
 		return flags.Usagef("--l2-size: %v is less than %v", *c.L2Size, flags.Size(server.L2SizeMin))
 	}
-	if c.L2Limit != nil {
-		if *c.L2Limit == 0 {
-			return flags.Usagef("--l2-write-limit: nothing could be written; for no limit leave it out, to write nothing give --l2-write off")
-		}
-		cfg.L2WriteLimit = int64(*c.L2Limit)
-	}
 	if c.L2Dir != nil && *c.L2Dir == "" {
-		switch {
-		case c.L2Size != nil:
+		if c.L2Size != nil {
 			return flags.Usagef("--l2-size is given, but --l2-dir '' turns the disk store off")
-		case c.L2Limit != nil:
-			return flags.Usagef("--l2-write-limit is given, but --l2-dir '' turns the disk store off")
 		}
 		return nil
 	}

@@ -49,6 +49,8 @@ type Config struct {
 	Server string // version text told at HELLO
 	Token  string // if not empty, HELLO must carry it
 
+	IOEngine string // what the host does its I/O with, a word that STATS tells; empty: nothing is told
+
 	Disk  *seglog.Log // nil: no disk tier
 	Write WriteMode
 

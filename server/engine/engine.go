@@ -68,6 +68,7 @@ type Engine struct {
 	clears        []clearing
 	stopping      bool
 
+	ioEngine string // its name among the counters
 	counters Counters
 	in       requests // parsed requests, used again and again
 	rep      replies
@@ -128,6 +129,9 @@ func New(cfg Config, host Host) (*Engine, error) {
 		timers:      newTimers(cfg.Transfers + cfg.Parked),
 		dirty:       newDirtyQueue(cfg.Objects),
 		out:         make([]byte, 0, outSize),
+	}
+	if cfg.IOEngine != "" {
+		e.ioEngine = `io_engine{engine="` + cfg.IOEngine + `"}`
 	}
 	for i := range e.conns {
 		e.conns[i].inst = none

@@ -36,6 +36,7 @@ type Counters struct {
 
 // Metrics is all that can be told of an engine: gauges of now, and counters.
 type Metrics struct {
+	IOEngine    string // the name under which Each tells what the host works with
 	Memory      table.Usage
 	Disk        seglog.Stats
 	DiskOn      bool
@@ -75,7 +76,7 @@ func (e *Engine) quarantineNow() (q Quarantine) {
 // Metrics copies the numbers into dst.
 func (e *Engine) Metrics(dst *Metrics) {
 	*dst = Metrics{
-		Memory: e.table.Usage(), Counters: e.counters, Quarantine: e.quarantineNow(),
+		IOEngine: e.ioEngine, Memory: e.table.Usage(), Counters: e.counters, Quarantine: e.quarantineNow(),
 		Transfers: e.transfersOpen, Ops: e.opsBusy, DirtyQueue: e.dirty.len(),
 	}
 	if e.log != nil {
@@ -107,8 +108,12 @@ func (e *Engine) DiskState() seglog.State {
 
 // Each calls f for every number, gauges before counters, always in the same order. The
 // names are those of STATS; /metrics puts "slotcache_" before them. Bytes end in _bytes,
-// counters in _total.
+// counters in _total. One
+// that tells a word has the value 1 and the word in braces.
 func (m *Metrics) Each(f func(name string, value uint64)) {
+	if m.IOEngine != "" {
+		f(m.IOEngine, 1)
+	}
 	u := &m.Memory
 	f("connections", uint64(m.Connections))
 	f("instances", uint64(m.Instances))
