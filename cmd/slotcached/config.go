@@ -37,6 +37,7 @@ type command struct {
 	L2Dir    *string       `name:"l2-dir" help:"Directory of the disk store; an empty one for none. Default: $$XDG_CACHE_HOME/slotcache or ~/.cache/slotcache." placeholder:"DIR"`
 	L2Size   *flags.Size   `name:"l2-size" help:"Most bytes the disk store takes. Default: a tenth of the free space, at most 16GiB." placeholder:"SIZE"`
 	L2Write  string        `name:"l2-write" help:"When objects go to disk: through (soon after commit), back (when memory runs short), off (never)." enum:"through,back,off" default:"through"`
+	L2Limit  *flags.Size   `name:"l2-write-limit" help:"Most bytes written to the disk store in a second. Reads do not count, deletes do not wait. Default: no limit." placeholder:"SIZE"`
 	ShmName  *string       `name:"shm-name" help:"Name of the pool in /dev/shm; an empty one for no shared memory. Default: a nameless pool whose descriptor is passed." placeholder:"NAME"`
 	ShmMode  *string       `name:"shm-mode" help:"Mode of a named pool. Default: 0600." placeholder:"MODE"`
 	ShmDir   string        `name:"shm-dir" help:"Directory of a named pool, a tmpfs or hugetlbfs, which clients must be told of." default:"/dev/shm"`
@@ -190,9 +191,18 @@ func (c *command) disk(cfg *server.Config, log *slog.Logger) error {
 	if c.L2Size != nil && *c.L2Size < server.L2SizeMin {
 		return flags.Usagef("--l2-size: %v is less than %v", *c.L2Size, flags.Size(server.L2SizeMin))
 	}
+	if c.L2Limit != nil {
+		if *c.L2Limit == 0 {
+			return flags.Usagef("--l2-write-limit: nothing could be written; for no limit leave it out, to write nothing give --l2-write off")
+		}
+		cfg.L2WriteLimit = int64(*c.L2Limit)
+	}
 	if c.L2Dir != nil && *c.L2Dir == "" {
-		if c.L2Size != nil {
+		switch {
+		case c.L2Size != nil:
 			return flags.Usagef("--l2-size is given, but --l2-dir '' turns the disk store off")
+		case c.L2Limit != nil:
+			return flags.Usagef("--l2-write-limit is given, but --l2-dir '' turns the disk store off")
 		}
 		return nil
 	}

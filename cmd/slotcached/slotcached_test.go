@@ -49,6 +49,9 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--numa", "everywhere"}, "bind:N"},
 		{[]string{"--numa", "bind:-1"}, "bind:N"},
 		{[]string{"--l2-dir=", "--l2-size", "1GiB"}, "--l2-size"},
+		{[]string{"--l2-dir=", "--l2-write-limit", "1MiB"}, "--l2-write-limit is given"},
+		{[]string{"--l2-write-limit", "0"}, "leave it out"},
+		{[]string{"--l2-write-limit", "fast"}, "is not a size"},
 	} {
 		r := cmdtest.Run(t, nil, "slotcached", c.args...)
 		require.Equal(t, 2, r.Code, "%v: %s", c.args, r.Stderr)

@@ -107,8 +107,11 @@ func (e *Engine) answerRetrieve(t uint32) {
 		return
 	case p.wait.all && p.count < p.wait.keys:
 		st := proto.StatusMiss
-		if p.wait.capped {
+		switch {
+		case p.wait.capped:
 			st = proto.StatusBusy
+		case p.wait.short: // it is there
+			st = proto.StatusNoSpace
 		}
 		e.endTransfer(t)
 		e.refuse(&r, st)

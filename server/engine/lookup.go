@@ -18,6 +18,7 @@ type lookupWait struct {
 	keys    uint32 // of the request
 	waiting uint32 // entries whose loads have not ended
 	capped  bool   // cut by the instance's cap
+	short   bool   // cut by want of memory for a load
 }
 
 // An acquisition is one lookup or retrieval by keys, as it is carried out.
@@ -187,6 +188,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 				return short
 			}
 			ok = ref != 0
+			a.wait.short = a.wait.short || short > 0
 		case ok && st == table.StateLoading:
 			ok = loads
 		case ok && st == table.StateStaged:
