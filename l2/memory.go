@@ -21,7 +21,8 @@ func (e extent) end() int64 { return e.off + e.len }
 // served in the order they came, so that a big one is not starved by small ones:
 // while it waits, all that is given back collects in front of it.
 type memory struct {
-	bytes []byte
+	bytes   []byte
+	mapping []byte // all of it, bytes among it
 
 	mu      sync.Mutex
 	free    []extent // by offset, never adjacent
@@ -36,14 +37,22 @@ type waiter struct {
 	granted chan extent // has room for the one grant
 }
 
-// newMemory maps size bytes.
+// hugeSize is the size in bytes of a huge page, where the kernel has them.
+const hugeSize = 2 << 20
+
+// newMemory maps size bytes, in huge pages if it can: a request to a disk has room for
+// some hundred pieces of memory, so that small pages, each a piece, cut it short, and the
+// kernel handles each page on its own.
 func newMemory(size int64) (*memory, error) {
 	size = seglog.AlignUp(size)
-	bytes, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	mapping, err := unix.Mmap(-1, 0, int(size+hugeSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return nil, fmt.Errorf("l2: map %d bytes: %w", size, err)
 	}
-	return &memory{bytes: bytes, free: []extent{{0, size}}}, nil
+	skip := toHuge(mapping)
+	bytes := mapping[skip : skip+size : skip+size]
+	_ = unix.Madvise(bytes, unix.MADV_HUGEPAGE) // small ones do as well
+	return &memory{bytes: bytes, mapping: mapping, free: []extent{{0, size}}}, nil
 }
 
 // close unmaps the memory, or lets the last release do so.
@@ -59,7 +68,7 @@ func (m *memory) unmap() error {
 	if m.lent > 0 {
 		return nil
 	}
-	if err := unix.Munmap(m.bytes); err != nil {
+	if err := unix.Munmap(m.mapping); err != nil {
 		return fmt.Errorf("l2: munmap: %w", err)
 	}
 	return nil
