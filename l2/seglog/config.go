@@ -3,6 +3,7 @@ package seglog
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // A Config sizes a [Log]. The zero value of a field means its default.
@@ -18,6 +19,7 @@ type Config struct {
 	IOSize           int64           // longest read or write of a value, in bytes: a multiple of BlockSize; default 1 MiB
 	Nonce            func() [16]byte // 128 random bits, for each life of a segment; required
 	WriteLimit       int64           // bytes written a second at most; 0: no limit. Deletes count, and do not wait
+	StallTime        time.Duration   // after which an I/O in flight stalls the log; default 5 s; less than 0: never
 	FreeMin          int64           // bytes of the file system that stay free, see SetFree; default SegmentSize
 	StoreID          [16]byte        // segments of another store are ignored; zero: that of the newest segment, or a new one
 	Seed             uint64          // of the hash of keys in memory
@@ -77,6 +79,7 @@ func (c Config) withDefaults(found int64) (Config, error) {
 	defaultTo(&c.MaxInFlight, 64)
 	defaultTo(&c.MaxInFlightBytes, 32<<20)
 	defaultTo(&c.IOSize, 1<<20)
+	defaultTo(&c.StallTime, 5*time.Second)
 	defaultTo(&c.FreeMin, c.SegmentSize)
 	defaultTo(&c.HashMask, ^uint64(0))
 	c.MaxInFlight = max(c.MaxInFlight, 4)

@@ -31,21 +31,27 @@ func (s phaseState) String() string {
 // healthState says whether the disk can be written.
 //
 //	ok --failed write--> degraded --write that succeeds--> ok
+//	 |                    |    ^
+//	 +- an I/O takes -----+    | all in flight
+//	    too long          v    | has ended
+//	                     stalled
 type healthState uint8
 
 const (
 	healthOK healthState = iota
 	healthDegraded
+	healthStalled // see stall.go
 )
 
 var healthMoves = moves{
-	healthOK:       to(healthDegraded),
-	healthDegraded: to(healthOK),
+	healthOK:       to(healthDegraded, healthStalled),
+	healthDegraded: to(healthOK, healthStalled),
+	healthStalled:  to(healthDegraded),
 }
 
 // String names the state.
 func (s healthState) String() string {
-	names := [...]string{"ok", "degraded"}
+	names := [...]string{"ok", "degraded", "stalled"}
 	if int(s) < len(names) {
 		return names[s]
 	}
@@ -62,6 +68,9 @@ const (
 // owed.
 func (l *Log) fail(i uint32) {
 	l.prepare = false
+	if l.health == healthStalled {
+		return // what ends now was given up before
+	}
 	if i != none && i == l.active {
 		s := &l.segs[i]
 		s.failures++
@@ -88,7 +97,7 @@ func (l *Log) fail(i uint32) {
 // heal notes that a write succeeded.
 func (l *Log) heal() {
 	l.prepare = false
-	if l.health == healthOK {
+	if l.health != healthDegraded {
 		return
 	}
 	move(healthMoves, "health", &l.health, healthOK)
@@ -96,9 +105,14 @@ func (l *Log) heal() {
 }
 
 // Tick tells the time since start. The driver calls it about once a second: it drives the retries of a
-// degraded log and the limit on what is written.
+// degraded log and the limit on what is written, and finds I/Os that take too long.
 func (l *Log) Tick(now time.Duration) {
-	l.now = max(l.now, now)
+	now = max(l.now, now)
+	l.clock += min(now-l.now, clockStep)
+	l.now = now
+	if l.health != healthStalled && l.overdue() {
+		l.stall()
+	}
 	l.limit.fill(l.now)
 	if l.health == healthDegraded && l.now >= l.retryAt && l.phase == phaseOpen {
 		l.backoff = min(2*l.backoff, backoffMax)
@@ -174,6 +188,8 @@ func (l *Log) State() State {
 		return StateClosing
 	case l.health == healthDegraded:
 		return StateDegraded
+	case l.health == healthStalled:
+		return StateStalled
 	}
 	return StateOK
 }

@@ -1,11 +1,14 @@
 package seglog
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // CheckInvariants walks everything the log holds, the whole index included, and reports the first contradiction.
 func (l *Log) CheckInvariants() error {
 	for _, check := range []func() error{
-		l.checkIndex, l.checkSegments, l.checkPuts, l.checkGroups, l.checkFences, l.checkReads, l.checkOps,
+		l.checkIndex, l.checkSegments, l.checkPuts, l.checkGroups, l.checkFences, l.checkReads, l.checkOps, l.checkStalled,
 		l.checkCopies, l.checkPacks,
 	} {
 		if err := check(); err != nil {
@@ -316,6 +319,16 @@ func (l *Log) checkOps() error {
 	if busy+len(l.opFree) != len(l.ops) || loads != l.loads || stores != l.stores {
 		return fmt.Errorf("I/Os: %d in flight, %d free of %d; loads %v, kept %v; stores %v, kept %v",
 			busy, len(l.opFree), len(l.ops), loads, l.loads, stores, l.stores)
+	}
+	if l.flight.n != busy || l.health == healthStalled && busy == 0 {
+		return fmt.Errorf("I/Os: %d in flight counted, %d in order of age, %v", busy, l.flight.n, l.health)
+	}
+	since := time.Duration(0)
+	for i := l.flight.head; i != 0; i = l.opLinks[i].next {
+		if o := &l.ops[i-1]; !o.busy || o.since < since {
+			return fmt.Errorf("I/O %d (busy %t) is out of the order of age", i, o.busy)
+		}
+		since = l.ops[i-1].since
 	}
 	if [BlockSize]byte(l.cfg.Arena) != [BlockSize]byte{} {
 		return fmt.Errorf("arena: the zero block is not zero")

@@ -1,5 +1,7 @@
 package seglog
 
+import "time"
+
 // A use says what an I/O is for.
 type use uint8
 
@@ -38,6 +40,7 @@ type task struct {
 type op struct {
 	io         IO
 	task       task
+	since      time.Duration // handed out, by Log.clock
 	generation uint32
 	busy       bool
 }
@@ -51,6 +54,12 @@ type load struct {
 // NextIO returns the next I/O to start, if one may be started now. The driver calls it until it says no.
 func (l *Log) NextIO() (*IO, bool) {
 	if len(l.opFree) == 0 {
+		return nil, false
+	}
+	if l.health == healthStalled {
+		if l.readSums.n > 0 { // which the disk has no part in
+			return l.startRead(), true
+		}
 		return nil, false
 	}
 	// Headers, footers and the like are few, and others wait for them.
@@ -172,6 +181,8 @@ func (l *Log) startOp(t task, io IO) *IO {
 	o.generation++
 	o.busy = true
 	o.task = t
+	o.since = l.clock
+	l.flight.push(l.opLinks, i+1)
 	io.ID = uint64(o.generation)<<32 | uint64(i)
 	o.io = io
 	if io.Kind == IOWrite {
@@ -228,7 +239,9 @@ func (l *Log) Done(id uint64, res int64, sum uint64) {
 	}
 	o.busy = false
 	l.opFree = append(l.opFree, i)
+	l.flight.remove(l.opLinks, i+1)
 	l.dispatch(o.task, ok, sum)
+	l.unstall()
 	l.step()
 }
 

@@ -32,6 +32,8 @@ const (
 	StateClosing
 	// StateClosed: all is written and sealed.
 	StateClosed
+	// StateStalled: an I/O takes too long. Puts and reads are refused, deletes are not durable; it ends by itself with that I/O.
+	StateStalled
 )
 
 // String names the state.
@@ -45,6 +47,8 @@ func (s State) String() string {
 		return "closing"
 	case StateClosed:
 		return "closed"
+	case StateStalled:
+		return "stalled"
 	}
 	return "unknown"
 }
@@ -58,6 +62,7 @@ type Log struct {
 	health healthState
 
 	now     time.Duration
+	clock   time.Duration // time as I/Os age, see stall.go
 	retryAt time.Duration // degraded: when to try again
 	backoff time.Duration
 	fileAt  time.Duration // before it no file is created, nor a foreign one removed
@@ -145,6 +150,8 @@ type Log struct {
 	// I/Os.
 	ops      []op
 	opFree   []uint32
+	opLinks  []link
+	flight   list // ops handed out, the oldest first: by index and one
 	control  ring[task]
 	loads    load
 	stores   load
@@ -161,6 +168,7 @@ func newLog(cfg Config, n int) *Log {
 		index: newIndex(&cfg, n), cursor: 1, cleared: make(map[uint64]uint64),
 		putKeys: newChain(min(cfg.MaxQueue, 1<<16)), fenceKeys: newChain(1 << 13),
 		ops: make([]op, cfg.MaxInFlight), opFree: make([]uint32, 0, cfg.MaxInFlight),
+		opLinks: make([]link, cfg.MaxInFlight+1),
 	}
 	l.limit = bucket{rate: cfg.WriteLimit, tokens: cfg.WriteLimit}
 	l.free = freeUnknown

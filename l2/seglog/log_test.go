@@ -234,7 +234,7 @@ func TestStatesMoveOnlyAsTheTablesSay(t *testing.T) {
 	walk(t, packMoves, packWriting, map[[2]packState]bool{{packClosed, packWriting}: true, {packFree, packClosed}: false})
 	walk(t, bufferMoves, bufferWriting, map[[2]bufferState]bool{{bufferReading, bufferWriting}: true, {bufferFree, bufferWriting}: false})
 	walk(t, phaseMoves, phaseClosed, map[[2]phaseState]bool{{phaseOpen, phaseClosing}: true, {phaseClosed, phaseOpen}: false})
-	walk(t, healthMoves, healthDegraded, map[[2]healthState]bool{{healthDegraded, healthOK}: true})
+	walk(t, healthMoves, healthStalled, map[[2]healthState]bool{{healthDegraded, healthOK}: true})
 }
 
 // walk tries every pair of states: a legal move changes the state, an illegal one panics and changes nothing.
@@ -278,8 +278,8 @@ func TestNamesOfWhatTheCallerSees(t *testing.T) {
 	for k := ResultOK; k <= ResultSuperseded; k++ {
 		require.NotEqual(t, "unknown", k.String())
 	}
-	for k := StateOK; k <= StateClosed; k++ {
+	for k := StateOK; k <= StateStalled; k++ {
 		require.NotEqual(t, "unknown", k.String())
 	}
-	require.Equal(t, "unknown", (StateClosed + 1).String())
+	require.Equal(t, "unknown", (StateStalled + 1).String())
 }

@@ -146,7 +146,7 @@ func (l *Log) sealPack() {
 	l.packAdvance(b)
 }
 
-// packAdvance writes pack b if all is in it, or frees it if nobody waits.
+// packAdvance writes pack b if all is in it, or frees it if nobody waits or the disk is stalled.
 func (l *Log) packAdvance(b uint32) {
 	pk := &l.packs[b]
 	if pk.state != packClosed || pk.left > 0 {
@@ -154,6 +154,10 @@ func (l *Log) packAdvance(b uint32) {
 	}
 	if pk.waiting == 0 {
 		l.freePack(b)
+		return
+	}
+	if l.health == healthStalled {
+		l.packWritten(b, false)
 		return
 	}
 	clear(l.own(l.packMem(b, pk.used, AlignUp(pk.used)-pk.used)))
@@ -188,7 +192,7 @@ func (l *Log) packIn(p *put) {
 // putCopied takes the result of copying put i's value into its pack.
 func (l *Log) putCopied(i uint32, ok bool) {
 	p := l.puts.at(i)
-	if ok {
+	if ok && p.state == putWriting {
 		l.packIn(p)
 		return
 	}

@@ -54,6 +54,7 @@ type read struct {
 	headBuf  uint32 // where its group's header comes; none: that is not asked for
 	cover    uint32 // of a packed value that is being read: its memory; else none
 	state    readState
+	spared   bool // it fails for no fault of its record
 }
 
 // issuing says that reads are still to be handed out.
@@ -73,7 +74,7 @@ func (l *Log) visible(k *Key) uint32 {
 
 // Find says whether the key's record is on disk, and its value's size in bytes.
 func (l *Log) Find(k *Key) (size int64, ok bool) {
-	if l.owed > 0 {
+	if l.owed > 0 || l.health == healthStalled {
 		return 0, false
 	}
 	i := l.visible(k)
@@ -86,7 +87,7 @@ func (l *Log) Find(k *Key) (size int64, ok bool) {
 // Read reads the key's value into dst, which is aligned to BlockSize and AlignUp(size) long at least, and is the log's until
 // the OutcomeRead. False, and no outcome: the key is not visible, or the log is closing.
 func (l *Log) Read(k *Key, dst Mem, tok Token) bool {
-	if l.owed > 0 || l.phase != phaseOpen {
+	if l.owed > 0 || l.phase != phaseOpen || l.health == healthStalled {
 		return false
 	}
 	ei := l.visible(k)
@@ -123,7 +124,9 @@ func (l *Log) readDone(i uint32, ok bool) {
 	}
 	switch r.state {
 	case readFailing:
-		l.badRecord(r)
+		if !r.spared {
+			l.badRecord(r)
+		}
 		l.endRead(i, ResultIO)
 	case readReading:
 		if !r.issuing() {

@@ -314,7 +314,7 @@ func (l *Log) copyPacked(b uint32, ok bool) {
 	i := l.buffers[b].put
 	p := l.puts.at(i)
 	l.freeBuffer(b)
-	if !ok {
+	if !ok || p.state != putWriting {
 		if p.state == putWriting {
 			l.stats.BadRecords++
 		}

@@ -90,6 +90,9 @@ func newSim(t *testing.T, seed uint64) *sim {
 	if rng.IntN(4) == 0 {
 		s.cfg.WriteLimit = 1 << (14 + rng.IntN(8))
 	}
+	if rng.IntN(3) == 0 { // I/Os are late now and then
+		s.cfg.StallTime = time.Duration(100+rng.IntN(2000)) * time.Millisecond
+	}
 	if rng.IntN(3) == 0 {
 		s.steady = true
 		s.faults /= 10
@@ -348,6 +351,9 @@ func (s *sim) begin(n int) {
 		if !ok {
 			return
 		}
+		if s.l.Stalled() {
+			require.True(s.t, io.Load && (io.Kind == IOSum || io.Kind == IOCopy), "%v is given to a stalled disk", io.Kind)
+		}
 		f := simIO{io: *io}
 		if io.Kind == IOSync {
 			f.snap = s.disk.beginSync(io.Addr.Segment)
@@ -450,6 +456,9 @@ func (s *sim) run(steps int) {
 			_, ok := s.l.Find(&k)
 			require.False(s.t, ok, "served while a delete is owed to the disk")
 		}
+		if s.l.Stalled() {
+			s.ended["stalled"]++
+		}
 		if !s.torn {
 			require.LessOrEqual(s.t, s.l.stats.BadRecords, s.readFaults, "a record that was written does not verify")
 		}
@@ -484,5 +493,6 @@ func TestSimulation(t *testing.T) {
 	t.Logf("outcomes: %v", ended)
 	if len(seeds) >= 30 {
 		require.Greater(t, ended["reinserted"], 50)
+		require.Greater(t, ended["stalled"], 50)
 	}
 }

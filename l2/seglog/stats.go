@@ -17,6 +17,7 @@ type Stats struct {
 	WriteBytes              uint64 // all bytes written
 	IOErrors                uint64
 	Degradations            uint64 // times the state became degraded
+	Stalls                  uint64 // times an I/O took too long
 	InFlight, InFlightBytes uint64 // I/Os handed out, bytes of the reads and writes among them
 	Queued, FencesOwed      uint64 // puts not yet given a place; fences not yet written
 }
