@@ -228,9 +228,12 @@ func (l *loop) watch() {
 		return
 	}
 	switch {
+	case state == seglog.StateStalled:
+		l.logger.Warn("the disk hangs; nothing is given to it until what it has comes back")
+	case l.state == seglog.StateStalled && state == seglog.StateDegraded: // it is tried at once
 	case state == seglog.StateDegraded:
 		l.logger.Warn("the disk refuses writes; trying again until it takes them", "err", l.lastErr)
-	case l.state == seglog.StateDegraded:
+	case state == seglog.StateOK:
 		l.logger.Info("the disk takes writes again")
 	}
 	l.state = state

@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/slotcache/slotcache/l2/segdir"
 	"github.com/slotcache/slotcache/l2/seglog"
@@ -42,8 +43,8 @@ var (
 	ErrShortBuffer = errors.New("l2: buffer too short")
 	// ErrTooLarge means that a value is longer than [Store.MaxValue].
 	ErrTooLarge = errors.New("l2: value too large")
-	// ErrDegraded means that the disk refuses writes. The store goes on by itself
-	// when it takes them again.
+	// ErrDegraded means that the disk refuses writes, or hangs. The store goes on by
+	// itself when it takes them again.
 	ErrDegraded = errors.New("l2: the disk refuses writes")
 	// ErrFull means that no room can be made for the value.
 	ErrFull = errors.New("l2: no room")
@@ -75,6 +76,10 @@ type Options struct {
 	MaxEntries int
 	// WriteLimit is the most bytes written to the disk in a second. The default is no limit.
 	WriteLimit int64
+	// StallTime is how long an I/O may take until the disk counts as one that hangs: calls
+	// then fail as when it refuses, but for those whose I/O is under way. The default is 5
+	// seconds; less than 0 waits for ever.
+	StallTime time.Duration
 	// Namespace separates the keys of several users of a directory: each sees only
 	// those put under its own name.
 	Namespace string
@@ -164,6 +169,7 @@ func openOn(dir string, opts Options, newRing func() (ring.Opened, error)) (*Sto
 		Arena:       arena.bytes,
 		MaxEntries:  opts.MaxEntries,
 		WriteLimit:  opts.WriteLimit,
+		StallTime:   opts.StallTime,
 		Nonce:       nonce,
 		Seed:        seed(),
 	}

@@ -53,7 +53,9 @@ type Config struct {
 	L2Size int64  // bytes it may take on disk
 	// L2WriteLimit is the most bytes written to it in a second; 0: no limit.
 	L2WriteLimit int64
-	Write        engine.WriteMode
+	// L2StallTime is how long an I/O of it may take until it counts as one that hangs; 0: 5 s.
+	L2StallTime time.Duration
+	Write       engine.WriteMode
 
 	Token string // if not empty, clients must present it
 	HTTP  string // HOST:PORT of /metrics, /healthz and /readyz; empty: none
@@ -92,6 +94,9 @@ func (c Config) withDefaults() Config {
 	if c.ShmMode == 0 {
 		c.ShmMode = 0o600
 	}
+	if c.L2StallTime == 0 {
+		c.L2StallTime = 5 * time.Second
+	}
 	if c.Limits.Conns == 0 {
 		c.Limits.Conns = 1024
 	}
@@ -116,6 +121,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("server: %d bytes of disk in %s: give it %d at least", c.L2Size, c.L2Dir, L2SizeMin)
 	case c.L2WriteLimit < 0:
 		return fmt.Errorf("server: a limit of %d bytes a second for the disk tier: give 0 for none, or more", c.L2WriteLimit)
+	case c.L2StallTime < 0:
+		return fmt.Errorf("server: an I/O may take %v: give 0 for the default, or more", c.L2StallTime)
 	case c.Spin < 0:
 		return fmt.Errorf("server: a spin of %v: give 0, or more", c.Spin)
 	case len(c.Token) > proto.MaxName || proto.CheckName(c.Token) != nil:

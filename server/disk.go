@@ -27,21 +27,29 @@ type diskOp struct {
 // diskHealth is what was last said about the disk tier.
 type diskHealth struct {
 	sick  bool
+	stuck bool          // it was said that it hangs, since it was last well
 	since time.Duration // when it became so
 	errno unix.Errno    // of the last I/O that failed
 }
 
-// reportDisk says once when the disk tier is no longer written, and once when it is well
+// reportDisk says once when the disk tier is no longer written, once when it hangs, and once when it is well
 // again: what happens in between is many I/Os that fail in the same way.
 func (r *reactor) reportDisk() {
 	h := &r.health
 	switch state := r.core.DiskState(); {
+	case state == seglog.StateStalled && !h.stuck:
+		if !h.sick {
+			h.since = r.now
+		}
+		h.sick, h.stuck = true, true
+		r.log.Warn("disk tier stalled: an I/O does not end; nothing is given to the disk until it does, memory goes on serving, and deletes are not durable",
+			"since", r.stallTime)
 	case state == seglog.StateDegraded && !h.sick:
 		h.sick, h.since = true, r.now
 		r.log.Warn("disk tier degraded: nothing is written to it, memory goes on serving, and deletes are not durable; it is tried again by itself",
 			"err", h.errno)
 	case state == seglog.StateOK && h.sick:
-		h.sick = false
+		h.sick, h.stuck = false, false
 		r.log.Info("disk tier well again", "after", r.now-h.since)
 	}
 }

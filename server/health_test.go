@@ -47,6 +47,14 @@ func TestADiskTierThatFailsAndComesBackIsToldOfOnce(t *testing.T) {
 	require.Contains(t, said, "disk tier well again")
 	require.Contains(t, said, "after=2s")
 	require.Contains(t, look(seglog.StateDegraded), "disk tier degraded", "and again")
+	r.stallTime = 7 * time.Second
+	said = look(seglog.StateStalled)
+	require.Contains(t, said, "disk tier stalled")
+	require.Contains(t, said, "7s")
+	require.Empty(t, look(seglog.StateDegraded), "it is tried")
+	require.Empty(t, look(seglog.StateStalled), "and hangs again")
+	require.Contains(t, look(seglog.StateOK), "well again")
+	require.Contains(t, look(seglog.StateStalled), "disk tier stalled")
 	require.Empty(t, look(seglog.StateClosing), "a stop is not a recovery")
 	require.Empty(t, look(seglog.StateClosed))
 }

@@ -91,6 +91,7 @@ type reactor struct {
 	disk      []diskOp
 	diskFree  []uint32
 	health    diskHealth
+	stallTime time.Duration // after which an I/O is one that hangs
 	helpers   helpers
 	results   []result
 	alarm     alarm

@@ -131,6 +131,7 @@ func newReactor(cfg *Config, conns int) *reactor {
 		disk:        make([]diskOp, diskOps),
 		diskFree:    make([]uint32, diskOps),
 		readyAt:     min(cfg.L1Size, readyMax),
+		stallTime:   cfg.L2StallTime,
 		ready:       make(chan struct{}),
 		scrape:      scrape{filled: make(chan struct{}, 1)},
 	}
@@ -336,7 +337,7 @@ func (s *Server) recoverLog(seed uint64) (*seglog.Log, error) {
 		return nil, nil
 	}
 	log, report, err := seglog.Recover(seglog.Config{
-		Size: segdir.Usable(s.cfg.L2Size), Arena: s.r.arena, Seed: seed, WriteLimit: s.cfg.L2WriteLimit,
+		Size: segdir.Usable(s.cfg.L2Size), Arena: s.r.arena, Seed: seed, WriteLimit: s.cfg.L2WriteLimit, StallTime: s.cfg.L2StallTime,
 		Nonce: func() (nonce [16]byte) {
 			_, _ = rand.Read(nonce[:]) // never fails
 			return nonce

@@ -38,6 +38,7 @@ type command struct {
 	L2Size   *flags.Size   `name:"l2-size" help:"Most bytes the disk store takes. Default: a tenth of the free space, at most 16GiB." placeholder:"SIZE"`
 	L2Write  string        `name:"l2-write" help:"When objects go to disk: through (soon after commit), back (when memory runs short), off (never)." enum:"through,back,off" default:"through"`
 	L2Limit  *flags.Size   `name:"l2-write-limit" help:"Most bytes written to the disk store in a second. Reads do not count, deletes do not wait. Default: no limit." placeholder:"SIZE"`
+	L2Stall  time.Duration `name:"l2-stall-time" help:"How long an I/O of the disk store may take until the disk counts as one that hangs; memory then goes on without it." default:"5s"`
 	ShmName  *string       `name:"shm-name" help:"Name of the pool in /dev/shm; an empty one for no shared memory. Default: a nameless pool whose descriptor is passed." placeholder:"NAME"`
 	ShmMode  *string       `name:"shm-mode" help:"Mode of a named pool. Default: 0600." placeholder:"MODE"`
 	ShmDir   string        `name:"shm-dir" help:"Directory of a named pool, a tmpfs or hugetlbfs, which clients must be told of." default:"/dev/shm"`
@@ -191,6 +192,10 @@ func (c *command) disk(cfg *server.Config, log *slog.Logger) error {
 	if c.L2Size != nil && *c.L2Size < server.L2SizeMin {
 		return flags.Usagef("--l2-size: %v is less than %v", *c.L2Size, flags.Size(server.L2SizeMin))
 	}
+	if c.L2Stall <= 0 {
+		return flags.Usagef("--l2-stall-time: %v is no time", c.L2Stall)
+	}
+	cfg.L2StallTime = c.L2Stall
 	if c.L2Limit != nil {
 		if *c.L2Limit == 0 {
 			return flags.Usagef("--l2-write-limit: nothing could be written; for no limit leave it out, to write nothing give --l2-write off")

@@ -50,6 +50,7 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--numa", "bind:-1"}, "bind:N"},
 		{[]string{"--l2-dir=", "--l2-size", "1GiB"}, "--l2-size"},
 		{[]string{"--l2-dir=", "--l2-write-limit", "1MiB"}, "--l2-write-limit is given"},
+		{[]string{"--l2-stall-time=-1s"}, "--l2-stall-time"},
 		{[]string{"--l2-write-limit", "0"}, "leave it out"},
 		{[]string{"--l2-write-limit", "fast"}, "is not a size"},
 	} {

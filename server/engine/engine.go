@@ -58,15 +58,18 @@ type Engine struct {
 	parkedLast    uint32
 	timers        timers // of transfers, then of parked requests
 	dirty         dirtyQueue
-	spilling      int   // puts the log has not ended
-	spillingBytes int64 // of them
-	memoryFreed   bool  // since parked requests were last tried
-	short         bool  // memory was, since all that is dirty last went to disk
-	evicting      bool  // an allocation of this turn found that the next one may succeed
-	again         bool  // the next turn has work that no event will announce
-	populated     bool  // the pool does not grow any more
+	refused       refusedQueue // what the disk would not take, to be tried again
+	spilling      int          // puts the log has not ended
+	spillingBytes int64        // of them
+	againBytes    int64        // of those that are clean
+	memoryFreed   bool         // since parked requests were last tried
+	short         bool         // memory was, since all that is dirty last went to disk
+	evicting      bool         // an allocation of this turn found that the next one may succeed
+	again         bool         // the next turn has work that no event will announce
+	populated     bool         // the pool does not grow any more
 	clears        []clearing
 	stopping      bool
+	wasStalled    bool // the disk was, in the last turn
 
 	ioEngine string // its name among the counters
 	counters Counters
@@ -128,6 +131,7 @@ func New(cfg Config, host Host) (*Engine, error) {
 		parkedLast:  none,
 		timers:      newTimers(cfg.Transfers + cfg.Parked),
 		dirty:       newDirtyQueue(cfg.Objects),
+		refused:     newRefusedQueue(cfg.Objects),
 		out:         make([]byte, 0, outSize),
 	}
 	if cfg.IOEngine != "" {
@@ -199,6 +203,7 @@ func (e *Engine) Flush(now time.Duration) {
 	if e.log != nil {
 		e.log.Tick(now)
 		e.drainOutcomes()
+		e.watchDisk()
 	}
 	e.spill()
 	e.retryParked()
@@ -254,6 +259,11 @@ func (e *Engine) NextTick() (time.Duration, bool) {
 	if e.again || len(e.clears) > 0 || e.log != nil && e.log.Pending() {
 		return e.now, true
 	}
+	if e.log != nil {
+		if d, late := e.log.Overdue(); late && (!ok || d < at) {
+			at, ok = d, true
+		}
+	}
 	if e.log != nil && (e.log.State() == seglog.StateDegraded || e.log.Throttled()) {
 		if d := e.now + degradedTick; !ok || d < at {
 			at, ok = d, true
@@ -291,13 +301,16 @@ func (e *Engine) BeginStop(now time.Duration) {
 // Stopped says that nothing is under way any more. The log is told to close once the
 // last dirty object has gone to it.
 func (e *Engine) Stopped() bool {
+	if e.stopping && e.stalled() { // it may never end, and what it has is given back by the end of the process
+		return e.opsBusy == e.opsOf[opSpill]+e.opsOf[opLoad]
+	}
 	if !e.stopping || e.opsBusy > 0 {
 		return false
 	}
 	if e.log == nil {
 		return true
 	}
-	if e.dirty.len() > 0 {
+	if e.dirty.len() > 0 || e.refused.count > 0 && e.diskWell() {
 		return false
 	}
 	if st := e.log.State(); st != seglog.StateClosing && st != seglog.StateClosed {

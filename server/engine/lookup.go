@@ -81,7 +81,7 @@ func (e *Engine) count(c *conn, l layout, r *request, in *proto.Lookup) {
 		case ok && st == table.StateReady:
 			memory++
 			e.refs = append(e.refs, ref)
-		case ok && st == table.StateLoading, !ok && e.onDisk(&key):
+		case ok && st == table.StateLoading && !e.stalled(), !ok && e.onDisk(&key):
 			disk++
 		case in.Mode == proto.ModeAny:
 			continue
@@ -190,7 +190,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 			ok = ref != 0
 			a.wait.short = a.wait.short || short > 0
 		case ok && st == table.StateLoading:
-			ok = loads
+			ok = loads && !e.stalled()
 		case ok && st == table.StateStaged:
 			ok = false
 		}
@@ -276,11 +276,7 @@ func (e *Engine) startLoad(k *table.Key, pa patience) (ref table.Ref, short int6
 // loadEnded makes an object ready whose bytes are there and verified, or frees it, and
 // tells those who wait for it.
 func (e *Engine) loadEnded(o op, res seglog.Result) {
-	n := none
-	if d := e.table.Data(o.ref); d != 0 {
-		n = d - 1
-	}
-	e.table.SetData(o.ref, 0)
+	n := e.waiters(o.ref)
 	ok := false
 	if res == seglog.ResultOK {
 		ok = e.table.Loaded(o.ref)
@@ -290,6 +286,21 @@ func (e *Engine) loadEnded(o op, res seglog.Result) {
 		e.counters.LoadsFailed++
 	}
 	e.memoryFreed = true
+	e.tellWaiters(n, ok)
+}
+
+// waiters takes the list of those who wait for an object's load.
+func (e *Engine) waiters(ref table.Ref) uint32 {
+	n := none
+	if d := e.table.Data(ref); d != 0 {
+		n = d - 1
+	}
+	e.table.SetData(ref, 0)
+	return n
+}
+
+// tellWaiters tells a list of waiters, from n on, that their object is there, or will not be in time.
+func (e *Engine) tellWaiters(n uint32, ok bool) {
 	for n != none {
 		q := &e.entries[n]
 		next := q.waitNext

@@ -15,9 +15,17 @@ func (e *Engine) mayFree(size int64) bool {
 	if e.evicting || u.Ready < u.Capacity && !e.populated {
 		return true // evictions go on in the next turn, or the pool grows
 	}
-	coming := u.Dirty + u.Loading
+	coming := e.coming(&u)
 	// Objects of no length are no bytes, but they take a place in the table.
-	return (coming > 0 || e.dirty.len() > 0 || e.spilling > 0) && toBeHad(&u)+coming >= size
+	return (coming > 0 || e.dirty.len() > 0 || e.spilling > 0 && !e.stalled()) && toBeHad(&u)+coming >= size
+}
+
+// coming is how many bytes work under way can free. What a stalled disk has its hands on comes when it does.
+func (e *Engine) coming(u *table.Usage) int64 {
+	if e.stalled() {
+		return max(u.Dirty-e.spillingBytes+e.againBytes, 0) // those deleted meanwhile are not dirty any more
+	}
+	return u.Dirty + u.Loading + e.againBytes
 }
 
 // wasShort notes that an allocation failed.
@@ -47,7 +55,7 @@ func (e *Engine) awaited(pa patience) bool {
 		return false
 	}
 	u := e.table.Usage()
-	return toBeHad(&u)+u.Dirty+u.Loading >= e.parked[e.parkedFirst].need
+	return toBeHad(&u)+e.coming(&u) >= e.parked[e.parkedFirst].need
 }
 
 // retryParts bounds how often a request that needs much memory is tried while it comes bit

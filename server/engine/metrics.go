@@ -24,6 +24,7 @@ type Counters struct {
 	Spills          uint64 // objects that went to disk
 	SpilledBytes    uint64
 	SpillsDropped   uint64 // objects the disk did not take
+	SpillsRetried   uint64 // of them, given to it again
 	TooLargeForDisk uint64
 	Deletes         uint64
 	Clears          uint64
@@ -49,6 +50,7 @@ type Metrics struct {
 	Waiting     int // parked requests
 	Ops         int // host work under way
 	DirtyQueue  int // objects that wait for their spill
+	Refused     int // objects that the disk would not take, to be tried again; some may be gone
 }
 
 // A Quarantine is what processes may still touch though the server gave up on it.
@@ -77,7 +79,7 @@ func (e *Engine) quarantineNow() (q Quarantine) {
 func (e *Engine) Metrics(dst *Metrics) {
 	*dst = Metrics{
 		IOEngine: e.ioEngine, Memory: e.table.Usage(), Counters: e.counters, Quarantine: e.quarantineNow(),
-		Transfers: e.transfersOpen, Ops: e.opsBusy, DirtyQueue: e.dirty.len(),
+		Transfers: e.transfersOpen, Ops: e.opsBusy, DirtyQueue: e.dirty.len(), Refused: e.refused.count,
 	}
 	if e.log != nil {
 		dst.DiskOn, dst.Disk, dst.DiskState = true, e.log.Stats(), e.log.State()
@@ -153,6 +155,7 @@ func (m *Metrics) Each(f func(name string, value uint64)) {
 	f("spills_total", c.Spills)
 	f("spilled_bytes_total", c.SpilledBytes)
 	f("spills_dropped_total", c.SpillsDropped)
+	f("spills_retried_total", c.SpillsRetried)
 	f("too_large_for_l2_total", c.TooLargeForDisk)
 	f("deletes_total", c.Deletes)
 	f("clears_total", c.Clears)
@@ -170,6 +173,7 @@ func (m *Metrics) eachDisk(f func(name string, value uint64)) {
 	d := &m.Disk
 	f("l2_state", uint64(m.DiskState))
 	f("l2_queue", uint64(m.DirtyQueue))
+	f("l2_refused", uint64(m.Refused))
 	f("l2_records", d.Records)
 	f("l2_live_bytes", d.LiveBytes)
 	f("l2_disk_bytes", d.DiskBytes)
@@ -189,4 +193,5 @@ func (m *Metrics) eachDisk(f func(name string, value uint64)) {
 	f("l2_write_bytes_total", d.WriteBytes)
 	f("l2_io_errors_total", d.IOErrors)
 	f("l2_degradations_total", d.Degradations)
+	f("l2_stalls_total", d.Stalls)
 }

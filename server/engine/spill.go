@@ -80,15 +80,13 @@ const (
 )
 
 // spill gives the log what is to go to disk: everything with write-through; with
-// write-back only when memory runs short or the server stops.
+// write-back only when memory runs short or the server stops. Then what the disk would not
+// take when it was not well, and what is still in memory.
 func (e *Engine) spill() {
 	if e.log == nil {
 		return
 	}
-	for e.dirty.len() > 0 && e.spilling < spillsMax && e.spillingBytes < spillBytesMax {
-		if !e.hasToSpill() {
-			return
-		}
+	for e.dirty.len() > 0 && e.spillRoom() && e.hasToSpill() {
 		if !e.spillOne(e.dirty.pop()) {
 			e.dirty.unpop()
 			return
@@ -97,6 +95,20 @@ func (e *Engine) spill() {
 	if e.dirty.len() == 0 {
 		e.short = false
 	}
+	for n := refusedTurn; n > 0 && e.refused.count > 0 && e.spillRoom() && e.diskWell(); n-- {
+		if !e.spillRefused(e.refused.pop()) {
+			e.refused.unpop()
+			return
+		}
+	}
+	if e.refused.count > 0 && e.spillRoom() && e.diskWell() {
+		e.again = true
+	}
+}
+
+// spillRoom says whether the log is to have more puts.
+func (e *Engine) spillRoom() bool {
+	return e.spilling < spillsMax && e.spillingBytes < spillBytesMax
 }
 
 // hasToSpill says whether the oldest dirty object is to go to disk now.
@@ -120,49 +132,82 @@ func (e *Engine) spillOne(d dirtyItem) bool {
 		e.memoryFreed = true
 		return true
 	}
+	switch e.put(d, &key) {
+	case putBegun:
+		return true
+	case putLater:
+		return false
+	case putRefused:
+	}
+	// The disk takes nothing now. The object stays in memory as long as there is room for it, like one without a
+	// disk tier.
+	e.table.Cleaned(d.ref)
+	e.counters.SpillsDropped++
+	e.refused.push(d)
+	e.memoryFreed = true
+	return true
+}
+
+// putResult says what came of an attempt to give an object to the log.
+type putResult uint8
+
+const (
+	putBegun   putResult = iota
+	putLater             // its queue is full
+	putRefused           // the disk takes nothing now
+)
+
+// put gives a ready object to the log, and holds it until that is done with it.
+func (e *Engine) put(d dirtyItem, key *seglog.Key) putResult {
 	o := e.newOp(opSpill)
 	if o == none {
-		return false
+		return putLater
 	}
 	x := e.table.Extent(d.ref)
 	mem := seglog.Mem{Off: x.Off, Len: seglog.AlignUp(d.size)}
 	tok := seglog.Token(e.opID(o))
+	ok := false
 	if d.summed {
-		ok = e.log.PutSummed(&key, mem, d.size, d.sum, tok)
+		ok = e.log.PutSummed(key, mem, d.size, d.sum, tok)
 	} else {
-		ok = e.log.Put(&key, mem, d.size, tok)
+		ok = e.log.Put(key, mem, d.size, tok)
 	}
 	if !ok {
 		e.endOp(e.opID(o), opSpill)
-		if e.log.State() == seglog.StateOK {
-			return false // its queue is full
+		if e.diskWell() {
+			return putLater
 		}
-		// The disk takes nothing now. The object stays in memory as long as there is
-		// room for it, like one without a disk tier.
-		e.table.Cleaned(d.ref)
-		e.counters.SpillsDropped++
-		e.memoryFreed = true
-		return true
+		return putRefused
 	}
 	e.table.Hold(d.ref)
-	e.ops[o].ref, e.ops[o].size = d.ref, d.size
+	e.ops[o].ref, e.ops[o].size, e.ops[o].sum, e.ops[o].summed = d.ref, d.size, d.sum, d.summed
 	e.spilling++
 	e.spillingBytes += d.size
-	return true
+	if !e.table.Dirty(d.ref) {
+		e.ops[o].again = true
+		e.againBytes += d.size
+	}
+	return putBegun
 }
 
 // spillEnded makes an object clean, whether or not the disk has it now: what the disk
-// refused is dropped when memory is needed.
+// refused is dropped when memory is needed, or tried again when the disk is well.
 func (e *Engine) spillEnded(o op, res seglog.Result) {
 	e.spilling--
 	e.spillingBytes -= o.size
+	if o.again {
+		e.againBytes -= o.size
+	}
 	switch res {
 	case seglog.ResultOK:
 		e.counters.Spills++
 		e.counters.SpilledBytes += uint64(o.size)
 	case seglog.ResultSuperseded:
-	case seglog.ResultMiss, seglog.ResultIO, seglog.ResultFull, seglog.ResultNotDurable:
+	case seglog.ResultMiss, seglog.ResultFull, seglog.ResultNotDurable:
 		e.counters.SpillsDropped++
+	case seglog.ResultIO:
+		e.counters.SpillsDropped++
+		e.refused.push(dirtyItem{ref: o.ref, size: o.size, sum: o.sum, summed: o.summed})
 	}
 	e.table.Cleaned(o.ref)
 	e.table.Release(o.ref)

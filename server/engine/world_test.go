@@ -91,9 +91,10 @@ type setup struct {
 	grown    int // of them, populated; 0: all
 	diskSize int64
 	segment  int64
-	records  int      // of the disk's index
-	arena    int      // of the disk, in bytes
-	limit    int64    // bytes written to it a second; 0: any
+	records  int   // of the disk's index
+	arena    int   // of the disk, in bytes
+	limit    int64 // bytes written to it a second; 0: any
+	stall    time.Duration
 	quiet    bool     // from the start
 	disk     *simDisk // a disk of an earlier world
 	cfg      Config
@@ -135,7 +136,7 @@ func newWorld(t testing.TB, s setup) *world {
 		w.arena = aligned(s.arena)
 		nonce := rand.New(rand.NewPCG(uint64(len(w.disk.files))+1, 77))
 		log, _, err := seglog.Recover(seglog.Config{
-			Size: s.diskSize, SegmentSize: s.segment, Arena: w.arena, HashMask: cfg.HashMask, WriteLimit: s.limit,
+			Size: s.diskSize, SegmentSize: s.segment, Arena: w.arena, HashMask: cfg.HashMask, WriteLimit: s.limit, StallTime: s.stall,
 			MaxEntries: s.records, MaxQueue: 512, MaxFences: 512,
 			Nonce: func() (n [16]byte) {
 				binary.LittleEndian.PutUint64(n[:], nonce.Uint64())
