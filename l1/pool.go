@@ -260,6 +260,17 @@ func (p *Pool) Close() error {
 	return errors.Join(errs...)
 }
 
+// Abandon removes the name of a named pool and leaves its memory, for a process that is about to end while the kernel
+// still moves bytes of it. Close may follow.
+func (p *Pool) Abandon() error {
+	p.mapped.Lock()
+	defer p.mapped.Unlock()
+	if p.closed || p.name == "" {
+		return nil
+	}
+	return p.unlink()
+}
+
 // procPath names an open file for a second open or a link.
 func procPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 

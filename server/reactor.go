@@ -41,6 +41,7 @@ type core interface {
 	Stopped() bool
 	Metrics(dst *engine.Metrics)
 	DiskState() seglog.State
+	Stalled() bool
 }
 
 // reactor is the loop and what it owns. Everything in it belongs to the goroutine that

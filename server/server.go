@@ -17,6 +17,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -52,14 +53,18 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, stopped: make(chan struct{})}
 	if err := s.open(); err != nil {
-		s.closer.close(cfg.Logger)
+		s.closer.close(cfg.Logger, false)
 		return nil, err
 	}
 	return s, nil
 }
 
+// ErrStuck says that the server has stopped while its disk hung: I/O was under way that did not end. Sockets and the
+// pool's name are gone; memory and files are left to the end of the process, for the disk may still work on them.
+var ErrStuck = errors.New("server: the disk hangs: what was not on it is lost")
+
 // Run serves until Shutdown, and then closes everything. It may be called once. An error is
-// one of the environment that the server cannot go on with.
+// one of the environment that the server cannot go on with, or ErrStuck.
 func (s *Server) Run() error {
 	err := fmt.Errorf("server: Run is called again")
 	s.once.Do(func() { err = s.run() })
@@ -87,10 +92,14 @@ func (s *Server) run() error {
 	r.log.Info("listening; talk to it with: slotcache --addr "+s.addrs[0]+" stats",
 		"listen", s.addrs, "pool", r.pool.Size(), "pages", r.pool.Pages(), "shared", s.shared(), "disk", s.cfg.L2Dir, "engine", r.engine, "connections", len(r.conns))
 	err := r.run()
+	stuck := r.core.Stalled()
 	if err == nil {
 		close(s.stopped)
+		if stuck {
+			err = ErrStuck
+		}
 	}
-	s.closer.close(r.log)
+	s.closer.close(r.log, stuck)
 	return err
 }
 

@@ -43,18 +43,32 @@ const (
 type closer struct{ steps []closeStep }
 
 type closeStep struct {
-	what string
-	do   func() error
+	what  string
+	do    func() error
+	stuck func() error // instead, when the disk does not let go of what it works on; nil: nothing
 }
 
+// add has a step done at the end. It is left to the end of the process if the disk hangs.
 func (c *closer) add(what string, do func() error) {
-	c.steps = append(c.steps, closeStep{what, do})
+	c.steps = append(c.steps, closeStep{what: what, do: do})
+}
+
+// addAlways has a step done at the end, or stuck in its stead if the disk hangs.
+func (c *closer) addAlways(what string, do, stuck func() error) {
+	c.steps = append(c.steps, closeStep{what, do, stuck})
 }
 
 // close runs the steps. An error is logged: nothing can be done about it any more.
-func (c *closer) close(log *slog.Logger) {
+func (c *closer) close(log *slog.Logger, stuck bool) {
 	for _, step := range slices.Backward(c.steps) {
-		if err := step.do(); err != nil {
+		do := step.do
+		if stuck {
+			do = step.stuck
+		}
+		if do == nil {
+			continue
+		}
+		if err := do(); err != nil {
 			log.Warn("stop: "+step.what, "err", err)
 		}
 	}
@@ -160,12 +174,13 @@ func (s *Server) openListeners() error {
 			s.cfg.Logger.Warn("whoever reaches this address may read and write the cache: give a --token, or listen on 127.0.0.1", "listen", l.addr)
 		}
 		i := len(s.r.listeners) - 1
-		s.closer.add("close "+l.addr, func() error {
+		release := func() error {
 			if l := &s.r.listeners[i]; l.state != listenClosed {
 				l.release()
 			}
 			return nil
-		})
+		}
+		s.closer.addAlways("close "+l.addr, release, release)
 	}
 	return nil
 }
@@ -182,7 +197,7 @@ func (s *Server) openPool() error {
 	if err != nil {
 		return fmt.Errorf("server: open a pool of %d bytes: %w%s", s.cfg.L1Size, err, poolHint(err))
 	}
-	s.closer.add("close the pool", pool.Close)
+	s.closer.addAlways("close the pool", pool.Close, pool.Abandon)
 	s.r.pool = pool
 	only, err := pool.ReadOnlyFd()
 	if err != nil {
@@ -277,7 +292,7 @@ func (s *Server) openRing() error {
 		moreProcessors()
 	}
 	s.r.ring, s.r.engine = o.Ring, o.Engine
-	s.closer.add("close the connections", s.r.closeConns)
+	s.closer.addAlways("close the connections", s.r.closeConns, s.r.shutConns)
 	s.closer.add("close the ring", o.Ring.Close)
 	return nil
 }
@@ -367,11 +382,12 @@ func (s *Server) openHTTP() error {
 	}
 	s.http = l
 	s.web = newWeb(&s.r.scrape, s.r.ring.Wake, s.cfg.Logger)
-	s.closer.add("stop serving metrics", func() error {
+	stop := func() error {
 		s.web.stop()
 		_ = l.Close() // closed already if it was served
 		return nil
-	})
+	}
+	s.closer.addAlways("stop serving metrics", stop, stop)
 	return nil
 }
 
@@ -389,6 +405,17 @@ func (r *reactor) closeConns() error {
 		}
 	}
 	r.buffers.close()
+	return nil
+}
+
+// shutConns ends what is still open of the connections while the ring lives on: the peers are to know even if this
+// process cannot end yet.
+func (r *reactor) shutConns() error {
+	for i := range r.conns {
+		if c := &r.conns[i]; c.state != connFree {
+			_ = unix.Shutdown(c.fd, unix.SHUT_RDWR) // or it is ended already
+		}
+	}
 	return nil
 }
 

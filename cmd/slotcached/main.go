@@ -27,7 +27,7 @@ const name = "slotcached"
 // How long the server may take to end after the first signal and after the second. Only I/O
 // that the kernel does not give back, as that of a disk that hangs, takes it longer.
 const (
-	stopTime = 4900 * time.Millisecond
+	stopTime = 4800 * time.Millisecond
 	haltTime = time.Second
 )
 

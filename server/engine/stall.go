@@ -9,6 +9,9 @@ import (
 // hands on stays where it is until it lets go.
 func (e *Engine) stalled() bool { return e.log != nil && e.log.Stalled() }
 
+// Stalled says that the disk hangs, also while the engine stops.
+func (e *Engine) Stalled() bool { return e.stalled() }
+
 // watchDisk answers those who wait for loads when the disk comes to hang. The loads go on: an object whose bytes arrive
 // after all is as good as any.
 func (e *Engine) watchDisk() {

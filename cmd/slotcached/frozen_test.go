@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/slotcache/slotcache/cmd/cmdtest"
+)
+
+// The ioctls that freeze and thaw a file system.
+const (
+	fiFreeze = 0xc0045877
+	fiThaw   = 0xc0045878
+)
+
+// A frozenServer is a slotcached whose disk store is on a file system of its own that can be frozen. The mount is in
+// a namespace of its own, too, and goes with the server.
+type frozenServer struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	addr   string
+	root   *os.File // of the file system
+	frozen bool
+	log    bytes.Buffer
+	done   chan struct{}
+}
+
+func startFrozen(t *testing.T, args ...string) *frozenServer {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting and freezing a file system takes root")
+	}
+	dir := cmdtest.Dir(t)
+	image, mount := filepath.Join(dir, "image"), filepath.Join(dir, "m")
+	require.NoError(t, os.WriteFile(image, nil, 0o600))
+	require.NoError(t, os.Truncate(image, 160<<20))
+	require.NoError(t, os.Mkdir(mount, 0o700))
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", image).CombinedOutput(); err != nil {
+		t.Skipf("no ext4 can be made: %v %s", err, out)
+	}
+	s := &frozenServer{t: t, addr: cmdtest.Addr(dir), done: make(chan struct{})}
+	script := `mount -o loop "$0" "$1" || exit 77; shift; exec "$@"`
+	s.cmd = exec.Command("sh", append([]string{
+		"-c", script, image, mount, cmdtest.Path("slotcached"), "--listen", s.addr, "--l1-size", "16MiB",
+		"--l2-dir", filepath.Join(mount, "l2"), "--l2-size", "64MiB", "--http=",
+	}, args...)...)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	s.cmd.Stderr = &s.log
+	out, err := s.cmd.StdoutPipe()
+	require.NoError(t, err)
+	if err := s.cmd.Start(); err != nil {
+		t.Skipf("no mount namespace can be had: %v", err)
+	}
+	t.Cleanup(s.end)
+	ready := make([]byte, 4096)
+	n, _ := out.Read(ready)
+	go func() {
+		_ = s.cmd.Wait() // the state is in s.cmd
+		close(s.done)
+	}()
+	if n == 0 {
+		<-s.done
+		if s.cmd.ProcessState.ExitCode() == 77 {
+			t.Skipf("no loop device can be mounted: %s", &s.log)
+		}
+		t.Fatalf("slotcached did not become ready: %s", &s.log)
+	}
+	s.root, err = os.Open(fmt.Sprintf("/proc/%d/root%s", s.cmd.Process.Pid, mount))
+	require.NoError(t, err)
+	return s
+}
+
+// end thaws and kills: a process whose writes are frozen cannot end.
+func (s *frozenServer) end() {
+	if s.root != nil {
+		s.freeze(false)
+		_ = s.root.Close() // only looked at
+	}
+	_ = s.cmd.Process.Kill() // or it has ended
+	<-s.done
+}
+
+func (s *frozenServer) freeze(on bool) {
+	if s.frozen == on {
+		return
+	}
+	req := uintptr(fiThaw)
+	if on {
+		req = fiFreeze
+	}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, s.root.Fd(), req, 0)
+	if on && errno == unix.EOPNOTSUPP {
+		s.t.Skip("the file system cannot be frozen")
+	}
+	require.Zero(s.t, errno, "%v", errno)
+	s.frozen = on
+}
+
+// run runs the operator's command.
+func (s *frozenServer) run(args ...string) cmdtest.Result {
+	s.t.Helper()
+	r := cmdtest.Run(s.t, strings.NewReader(strings.Repeat("value", 50_000)), "slotcache", append([]string{"--addr", s.addr}, args...)...)
+	require.Zero(s.t, r.Code, "%v: %s", args, r.Stderr)
+	return r
+}
+
+// await waits until a number is as wanted.
+func (s *frozenServer) await(name, want string) {
+	s.t.Helper()
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		got := cmdtest.Fields(s.run("stats").Stdout)[name]
+		if got == want {
+			return
+		}
+		require.Less(s.t, time.Since(begin), time.Minute, "%s is %s", name, got)
+	}
+}
+
+// asleep waits until the server is nothing but threads that the kernel does not let go of, or is gone.
+func (s *frozenServer) asleep() {
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		require.Less(s.t, time.Since(begin), time.Minute, "%s", stat)
+	}
+}
+
+// A file system that is frozen hangs every write without an error. Memory goes on, deletes are answered, and with the
+// thaw all that is still in memory goes to disk.
+func TestAFrozenFileSystemStopsNobody(t *testing.T) {
+	s := startFrozen(t, "--l2-stall-time", "300ms")
+	s.run("put", "before", "-")
+	s.await("spills_total", "1")
+	s.freeze(true)
+	s.run("put", "during", "-")
+	s.run("rm", "before")
+	s.await("l2_state", "4")
+	s.run("put", "after", "-")
+	for _, key := range []string{"during", "after"} {
+		require.Equal(t, strings.Repeat("value", 50_000), s.run("get", key, "-").Stdout)
+	}
+	s.freeze(false)
+	s.await("l2_state", "0")
+	s.await("spills_total", "3")
+	s.await("l2_records", "2")
+	s.await("l2_stalls_total", "1")
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	<-s.done
+	require.Zero(t, s.cmd.ProcessState.ExitCode(), s.log.String())
+	require.Equal(t, 1, strings.Count(s.log.String(), "disk tier stalled"))
+	require.Equal(t, 1, strings.Count(s.log.String(), "disk tier well again"))
+}
+
+// A stop does not wait for a disk that hangs: sockets are gone, nobody can attach, and all that is left are threads
+// that the kernel ends with the thaw.
+func TestAStopWithAFrozenFileSystemIsNoWait(t *testing.T) {
+	for _, c := range []struct {
+		stall   string
+		signals int
+	}{{"200ms", 1}, {"1h", 2}} {
+		s := startFrozen(t, "--l2-stall-time", c.stall)
+		s.freeze(true)
+		s.run("put", "k", "-")
+		begin := time.Now()
+		for range c.signals {
+			require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+			time.Sleep(50 * time.Millisecond) // two that come together are one
+		}
+		s.asleep()
+		t.Logf("ended after %v", time.Since(begin))
+		require.NoFileExists(t, strings.TrimPrefix(s.addr, "unix:"))
+		s.freeze(false)
+		<-s.done
+		require.Equal(t, 2-c.signals, s.cmd.ProcessState.ExitCode(), s.log.String())
+		require.Contains(t, s.log.String(), "lost")
+	}
+}
