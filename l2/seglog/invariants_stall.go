@@ -22,10 +22,8 @@ func (l *Log) checkStalled() error {
 		}
 	}
 	for i := range l.control.n {
-		switch t := l.control.at(i); t.use {
-		case useHeader, usePack, useCopyWrite:
+		if t := l.control.at(i); t.use == useHeader || t.use == usePack || t.use == useCopyWrite {
 			return fmt.Errorf("stalled: task %d of %d waits for the disk", t.use, t.owner)
-		default:
 		}
 	}
 	return nil

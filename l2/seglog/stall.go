@@ -52,14 +52,9 @@ func (l *Log) stall() {
 func (l *Log) stallTasks() {
 	for range l.control.n {
 		t, _ := l.control.pop()
-		switch t.use {
-		case useHeader:
-			l.headerDone(t.owner, false)
-		case usePack:
-			l.packWritten(t.owner, false)
-		case useCopyWrite:
-			l.copyWritten(t.owner, false)
-		default:
+		if t.use == useHeader || t.use == usePack || t.use == useCopyWrite {
+			l.dispatch(t, false, 0)
+		} else {
 			l.control.push(t)
 		}
 	}
