@@ -48,9 +48,12 @@ type mover struct {
 const layoutName = "slotbench"
 
 // clientOptions has the client log what is worth a warning only: reconnecting is expected.
-func clientOptions(name string) client.Options {
+func clientOptions(name string) client.Options { // worker processes have the environment, too
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return client.Options{Name: name, Logger: log}
+	return client.Options{
+		Name: name, Logger: log,
+		Token: os.Getenv("SLOTCACHE_TOKEN"), TokenFile: os.Getenv("SLOTCACHE_TOKEN_FILE"),
+	}
 }
 
 // openMover registers a worker process for blocks of the given size.

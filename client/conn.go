@@ -23,8 +23,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -35,6 +37,7 @@ import (
 // Options are how to reach a server.
 type Options struct {
 	Token       string        // the server's secret, where it asks for one; UTF-8 without NUL, at most 64 bytes
+	TokenFile   string        // a file whose first line is the token, where Token is empty; read for each connection
 	Name        string        // the worker's name in the server's logs and lists, unless its Registration has one
 	Logger      *slog.Logger  // nil: [slog.Default]
 	DialTimeout time.Duration // of one attempt to connect; 0: 5 s
@@ -73,9 +76,6 @@ type Conn struct {
 // Dial connects to the server at addr, "unix:PATH" or "tcp:HOST:PORT", and greets it. It
 // tries once.
 func Dial(ctx context.Context, addr string, opts Options) (*Conn, error) {
-	if err := checkToken(opts.Token); err != nil {
-		return nil, err
-	}
 	c := &Conn{addr: addr, opts: opts.withDefaults(), lock: newSemaphore()}
 	l, err := dialLink(ctx, addr, &c.opts)
 	if err != nil {
@@ -84,6 +84,31 @@ func Dial(ctx context.Context, addr string, opts Options) (*Conn, error) {
 	c.base, c.cancel = context.WithCancel(context.Background())
 	c.link.Store(l)
 	return c, nil
+}
+
+// tokenMax is the most that is read of a file with a token, in bytes.
+const tokenMax = 4096
+
+// token is what to present to the server.
+func (o *Options) token() (string, error) {
+	if o.Token != "" || o.TokenFile == "" {
+		return o.Token, checkToken(o.Token)
+	}
+	file, err := os.Open(o.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("client: read the token: %w", err)
+	}
+	defer func() { _ = file.Close() }() // only read
+	text, err := io.ReadAll(io.LimitReader(file, tokenMax))
+	if err != nil {
+		return "", fmt.Errorf("client: read the token: %w", err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	token := strings.TrimSpace(line)
+	if token == "" {
+		return "", fmt.Errorf("client: read the token: the first line of %s is empty", o.TokenFile)
+	}
+	return token, checkToken(token)
 }
 
 // checkToken refuses what cannot be sent. The token is a secret, so the error does not have it.

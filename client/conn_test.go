@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -27,4 +29,26 @@ func TestALookupWithoutALeaseHasNoValues(t *testing.T) {
 	require.Empty(t, r.Lease.Handles())
 	require.Zero(t, r.Lease.Handle())
 	require.NoError(t, r.Lease.Release(context.Background()))
+}
+
+// A token that was changed is read again by the next connection.
+func TestATokenMayComeFromAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	for text, want := range map[string]string{
+		"word\n": "word", " word \r\nmore\n": "word", "word": "word", "": "", "\n": "", "a\x00b": "", strings.Repeat("x", 5000): "",
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		got, err := (&Options{TokenFile: file}).token()
+		if want == "" {
+			require.Error(t, err, "%q", text)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	got, err := (&Options{Token: "first", TokenFile: "/none"}).token()
+	require.NoError(t, err)
+	require.Equal(t, "first", got)
+	_, err = (&Options{TokenFile: "/none"}).token()
+	require.ErrorIs(t, err, os.ErrNotExist)
 }

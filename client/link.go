@@ -42,6 +42,10 @@ func dialLink(ctx context.Context, addr string, opts *Options) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
+	token, err := opts.token()
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, opts.DialTimeout)
 	defer cancel()
 	var d net.Dialer
@@ -55,7 +59,7 @@ func dialLink(ctx context.Context, addr string, opts *Options) (*link, error) {
 		return nil, err
 	}
 	go l.readReplies()
-	if err := l.greet(ctx, opts.Token); err != nil {
+	if err := l.greet(ctx, token); err != nil {
 		l.fail(err)
 		<-l.read
 		return nil, err

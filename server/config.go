@@ -57,8 +57,8 @@ type Config struct {
 	L2StallTime time.Duration
 	Write       engine.WriteMode
 
-	Token string // if not empty, clients must present it
-	HTTP  string // HOST:PORT of /metrics, /healthz and /readyz; empty: none
+	Access Access
+	HTTP   string // HOST:PORT of /metrics, /healthz and /readyz; empty: none
 	// Engine carries out the I/O. The zero one is io_uring, or epoll where the kernel refuses that.
 	Engine  ring.Engine
 	Spin    time.Duration // how long the loop looks for work before it sleeps
@@ -66,6 +66,8 @@ type Config struct {
 	Logger  *slog.Logger  // nil: nothing is logged
 
 	Limits Limits
+
+	limiter *limiter // of Logger
 }
 
 // Limits bound what clients can have the server keep. The engine's documentation says what
@@ -91,6 +93,9 @@ func (c Config) withDefaults() Config {
 	if c.Version == "" {
 		c.Version = "slotcache"
 	}
+	c.limiter = newLimiter()
+	c.limiter.allow(registeredText, registrationsBurst, registrationsPause)
+	c.Logger = slog.New(&limited{c.Logger.Handler(), c.limiter})
 	if c.ShmMode == 0 {
 		c.ShmMode = 0o600
 	}
@@ -125,8 +130,10 @@ func (c *Config) validate() error {
 		return fmt.Errorf("server: an I/O may take %v: give 0 for the default, or more", c.L2StallTime)
 	case c.Spin < 0:
 		return fmt.Errorf("server: a spin of %v: give 0, or more", c.Spin)
-	case len(c.Token) > proto.MaxName || proto.CheckName(c.Token) != nil:
-		return fmt.Errorf("server: a token of %d bytes: give UTF-8 without NUL, at most %d bytes", len(c.Token), proto.MaxName)
+	case proto.CheckName(c.Access.Token) != nil:
+		return fmt.Errorf("server: a token of %d bytes: give UTF-8 without NUL, at most %d bytes", len(c.Access.Token), proto.MaxName)
+	case c.Access.Token != "" && c.Access.TokenFile != "":
+		return errors.New("server: a token and a file of tokens: give one of them")
 	case c.Limits.Conns < 0 || c.Limits.Conns > connsMax:
 		return fmt.Errorf("server: a limit of %d connections: give 1 to %d", c.Limits.Conns, connsMax)
 	}

@@ -217,7 +217,7 @@ func (r *reactor) connTagged(t ring.Tag) *conn {
 func (r *reactor) opened(fd int, local bool) {
 	if len(r.connsFree) == 0 {
 		r.stats.Refused++
-		r.complain(&r.complaints.full, "too many connections; one was closed: raise the limits on connections and open files", "limit", len(r.conns))
+		r.complain("too many connections; one was closed: raise the limits on connections and open files", "limit", len(r.conns))
 		closeFd(fd)
 		return
 	}

@@ -64,6 +64,9 @@ func (r *reactor) Unwatch(w engine.WatchID) { r.endWatch(w) }
 // Kill implements [engine.Host].
 func (r *reactor) Kill(w engine.WatchID) bool { return r.kill(w) }
 
+// Tell implements [engine.Host].
+func (r *reactor) Tell(n *engine.Notice) { r.tell(n) }
+
 // DiskRoom implements [engine.Host].
 func (r *reactor) DiskRoom() int { return r.diskRoom() }
 

@@ -122,7 +122,7 @@ func (r *reactor) pumpFrame(c *conn) {
 	f, ok, err := c.in.Next()
 	if err != nil {
 		r.stats.BadFrames++
-		r.complain(&r.complaints.frame, "connection closed: not a frame", "conn", uint64(c.id), "err", err)
+		r.complain("connection closed: not a frame", "conn", uint64(c.id), "err", err)
 		r.abandon(c)
 		return
 	}
@@ -154,7 +154,7 @@ func (r *reactor) account(c *conn) {
 	c.inHeld += grown
 	if r.input > inputBudget && grown > 0 {
 		r.stats.OverBudget++
-		r.complain(&r.complaints.budget, "connection closed: the memory for unfinished frames is used up", "budget", inputBudget)
+		r.complain("connection closed: the memory for unfinished frames is used up", "budget", inputBudget)
 		r.abandon(c)
 	}
 }
@@ -213,7 +213,7 @@ func (r *reactor) copyPayload(d *payload, p []byte) {
 		n := min(int64(len(p)), part.Len)
 		if err := l1.CopyIn(r.pool.Bytes(part.Off, n), p[:n]); err != nil {
 			r.stats.Faults++
-			r.complain(&r.complaints.fault, "payload lost: the pool's memory is damaged", "err", err)
+			r.complain("payload lost: the pool's memory is damaged", "err", err)
 			d.res = -int64(unix.EFAULT)
 			return
 		}

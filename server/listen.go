@@ -18,7 +18,7 @@ import (
 const (
 	// socketPathMax is the longest path of a socket that the kernel takes, in bytes.
 	socketPathMax = 107
-	// socketMode is the mode of a socket file: who may connect may use the pool's memory.
+	// socketMode is the mode of a socket file, unless another is given.
 	socketMode = 0o600
 	// listenBacklog is how many connections may wait to be accepted; the kernel cuts it to
 	// net.core.somaxconn.
@@ -89,20 +89,29 @@ func (l *listener) moveTo(s listenState) {
 	l.state = s
 }
 
-// openListener listens on unix:PATH or tcp:HOST:PORT.
-func openListener(addr string) (listener, error) {
+// openListener listens on unix:PATH or tcp:HOST:PORT. Without a file of tokens it is not for
+// other machines.
+func openListener(addr string, a *Access) (listener, error) {
 	kind, rest, _ := strings.Cut(addr, ":")
 	switch {
 	case kind == "unix" && rest != "":
-		return openUnix(rest)
+		return openUnix(rest, a)
 	case kind == "tcp" && rest != "":
-		return openTCP(rest)
+		l, err := openTCP(rest)
+		if err == nil && l.open && a.TokenFile == "" {
+			l.release()
+			err = fmt.Errorf("server: listen on %s: other machines reach it: give a --token-file, or listen on 127.0.0.1", addr)
+		}
+		return l, err
 	}
 	return listener{}, fmt.Errorf("server: listen on %q: not an address: give unix:PATH or tcp:HOST:PORT", addr)
 }
 
 // openTCP listens on HOST:PORT.
 func openTCP(addr string) (listener, error) {
+	if host, port, err := net.SplitHostPort(addr); err == nil && host == "" {
+		addr = net.JoinHostPort("127.0.0.1", port) // all addresses have a name: 0.0.0.0 or ::
+	}
 	network := tcpNetwork(addr)
 	l, err := net.Listen(network, addr)
 	for n := 0; n < lockTries && errors.Is(err, unix.EADDRINUSE); n++ {
@@ -146,15 +155,15 @@ func tcpNetwork(addr string) string {
 	return "tcp"
 }
 
-// openUnix listens on a socket file that only this user can open. A file that a killed
+// openUnix listens on a socket file that only this user can open, unless told. A file that a killed
 // server left is replaced, one that somebody answers on is not, nor is any other file.
-func openUnix(path string) (listener, error) {
+func openUnix(path string, a *Access) (listener, error) {
 	l := listener{addr: "unix:" + path, path: path}
 	if len(path) > socketPathMax {
 		return l, fmt.Errorf("server: listen on unix:%s: the path has %d bytes, and the kernel takes %d: give a shorter one", path, len(path), socketPathMax)
 	}
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDirectory(dir, a); err != nil {
 		return l, fmt.Errorf("server: listen on unix:%s: make its directory: %w", path, err)
 	}
 	unlock := lockDirectory(dir)
@@ -170,7 +179,7 @@ func openUnix(path string) (listener, error) {
 		closeFd(l.fd)
 		return l, fmt.Errorf("server: listen on unix:%s: %w", path, err)
 	}
-	if err = os.Chmod(path, socketMode); err == nil { // nobody can connect before listen
+	if err = a.own(path, a.socketMode()); err == nil { // nobody can connect before listen
 		l.file, err = os.Lstat(path)
 	}
 	if err == nil {
@@ -181,6 +190,36 @@ func openUnix(path string) (listener, error) {
 		return l, fmt.Errorf("server: listen on unix:%s: %w", path, err)
 	}
 	return l, nil
+}
+
+// socketMode is the mode of a socket file: who may write to it may connect.
+func (a *Access) socketMode() os.FileMode {
+	if a.SocketMode == 0 {
+		return socketMode
+	}
+	return a.SocketMode
+}
+
+// own gives a file its group and mode.
+func (a *Access) own(path string, mode os.FileMode) error {
+	if a.SocketGroup != nil {
+		if err := os.Chown(path, -1, int(*a.SocketGroup)); err != nil {
+			return fmt.Errorf("give it to group %d: %w", *a.SocketGroup, err)
+		}
+	}
+	return os.Chmod(path, mode) //nolint:wrapcheck // the caller says what for
+}
+
+// makeDirectory makes the directory of a socket where there is none: whoever may use the
+// socket may pass through it, and nobody else.
+func makeDirectory(dir string, a *Access) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err //nolint:wrapcheck // the caller says what for
+	}
+	return a.own(dir, 0o700|a.socketMode()&0o022>>1)
 }
 
 // lockDirectory keeps two servers that start at the same time from taking each other's new
@@ -234,7 +273,7 @@ func (r *reactor) accepted(done *ring.Completion) {
 		l.moveTo(listenResting)
 		l.until = r.now + listenRest
 		r.stats.AcceptErrors++
-		r.complain(&r.complaints.accept, "cannot accept connections for now: if there are too many open files, raise the limit (ulimit -n)", "addr", l.addr, "err", errno)
+		r.complain("cannot accept connections for now: if there are too many open files, raise the limit (ulimit -n)", "addr", l.addr, "err", errno)
 	}
 }
 

@@ -104,7 +104,7 @@ func TestBadConfigsAreRefused(t *testing.T) {
 		"at least":       {Listen: []string{"unix:/x"}, L1Size: 1},
 		"in use":         {Listen: []string{"tcp:" + taken.Addr().String()}},
 		"a spin":         {Listen: []string{"unix:/x"}, L1Size: 1 << 20, Spin: -1},
-		"a token":        {Listen: []string{"unix:/x"}, L1Size: 1 << 20, Token: strings.Repeat("x", 65)},
+		"a token":        {Listen: []string{"unix:/x"}, L1Size: 1 << 20, Access: server.Access{Token: strings.Repeat("x", 65)}},
 		"of disk":        {Listen: []string{"unix:/x"}, L2Dir: "/x", L2Size: 1},
 		"connections":    {Listen: []string{"unix:/x"}, Limits: server.Limits{Conns: -1}},
 	} {
@@ -122,25 +122,31 @@ func TestATakenPortIsNamedOnce(t *testing.T) {
 	require.Contains(t, says, "give another --listen")
 }
 
-func TestAnOpenAddressWithoutATokenIsWarnedOf(t *testing.T) {
-	const warning = "whoever reaches this address"
+func TestAnAddressForOtherMachinesNeedsAFileOfTokens(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(tokens, []byte("word *\n"), 0o600))
 	for _, c := range []struct {
-		listen, token string
-		warned        bool
+		listen, at string
+		access     server.Access
+		starts     bool
 	}{
-		{"tcp:0.0.0.0:0", "", true},
-		{"tcp:0.0.0.0:0", "word", false},
-		{"tcp:127.0.0.1:0", "", false},
+		{"tcp:0.0.0.0:0", "tcp:0.0.0.0:", server.Access{}, false},
+		{"tcp:[::]:0", "tcp:[::]:", server.Access{Token: "word"}, false},
+		{"tcp:0.0.0.0:0", "tcp:0.0.0.0:", server.Access{TokenFile: tokens}, true},
+		{"tcp:127.0.0.1:0", "tcp:127.0.0.1:", server.Access{}, true},
+		{"tcp::0", "tcp:127.0.0.1:", server.Access{}, true},
 	} {
-		var log bytes.Buffer
-		s := open(t, func(cfg *server.Config) {
-			cfg.Listen, cfg.Token = []string{c.listen}, c.token
-			cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		})
+		cfg := server.Config{Listen: []string{c.listen}, L1Size: 1 << 20, Access: c.access}
+		if !c.starts {
+			before := openFiles(t)
+			require.Contains(t, refused(t, cfg), "give a --token-file")
+			require.Equal(t, before, openFiles(t))
+			continue
+		}
+		s := open(t, func(with *server.Config) { with.Listen, with.Access = cfg.Listen, cfg.Access })
 		s.Shutdown()
 		require.NoError(t, s.Run())
-		require.Equal(t, c.warned, strings.Contains(log.String(), warning), "%+v\n%s", c, log.String())
-		require.True(t, strings.HasPrefix(s.Addrs()[0], c.listen[:len(c.listen)-1]), "an IPv4 address, as was given: %v", s.Addrs())
+		require.True(t, strings.HasPrefix(s.Addrs()[0], c.at), "%s: %v", c.listen, s.Addrs())
 	}
 }
 

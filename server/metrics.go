@@ -42,21 +42,12 @@ type reactorStats struct {
 	Faults       uint64 // damages of the pool's memory that were met
 }
 
-// complaints are the times from which on a line of each kind may be logged again.
-type complaints struct {
-	full, budget, fault, memory, pidfd, accept, frame time.Duration
-}
-
-// complaintPause is the time between two lines of a kind.
-const complaintPause = time.Second
-
-// complain logs what may happen thousands of times a second, once a second.
-func (r *reactor) complain(next *time.Duration, text string, args ...any) {
-	if r.now < *next {
-		return
+// complain logs what may happen thousands of times a second. What the limiter would drop
+// anyhow costs next to nothing.
+func (r *reactor) complain(text string, args ...any) {
+	if !r.limiter.shut(text) {
+		r.log.Warn(text, args...)
 	}
-	*next = r.now + complaintPause
-	r.log.Warn(text, args...)
 }
 
 // A snapshot is what the loop tells of itself.

@@ -158,7 +158,7 @@ func (r *reactor) newSegment(c *conn, kind segmentKind, n int) []byte {
 	}
 	buf, err := r.buffers.take(want)
 	if err != nil {
-		r.complain(&r.complaints.memory, "connection closed: no memory for its replies", "err", err)
+		r.complain("connection closed: no memory for its replies", "err", err)
 		r.abandon(c)
 		return nil
 	}
@@ -255,7 +255,7 @@ func (r *reactor) sendCopy(c *conn, parts []table.Extent, sum int) int64 {
 	for _, p := range parts {
 		if err := l1.CopyOut(dst[:p.Len], r.pool.Bytes(p.Off, p.Len)); err != nil {
 			r.stats.Faults++
-			r.complain(&r.complaints.fault, "connection closed: the pool's memory is damaged", "err", err)
+			r.complain("connection closed: the pool's memory is damaged", "err", err)
 			r.abandon(c) // the peer awaits bytes that are not there
 			return -int64(unix.EFAULT)
 		}

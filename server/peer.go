@@ -92,7 +92,12 @@ func (r *reactor) identify(c *conn) engine.Peer {
 		return peer
 	}
 	if cred, err := unix.GetsockoptUcred(c.fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-		peer.PID = cred.Pid
+		peer.PID, peer.UID = cred.Pid, cred.Uid
+		if r.access.WantsGroups() {
+			peer.Groups = groupsOf(c.fd, cred.Gid)
+		}
+	} else {
+		peer.UID = nobody
 	}
 	fd, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
 	if err == unix.ENOPROTOOPT && peer.PID != 0 { // before Linux 6.5
@@ -100,7 +105,7 @@ func (r *reactor) identify(c *conn) engine.Peer {
 	}
 	if err != nil {
 		if err != unix.ESRCH && err != unix.EINVAL { // it has ended already
-			r.complain(&r.complaints.pidfd, "a client's process can't be watched; it gets no shared memory", "pid", peer.PID, "err", err)
+			r.complain("a client's process can't be watched; it gets no shared memory", "pid", peer.PID, "err", err)
 		}
 		return peer
 	}
@@ -215,7 +220,7 @@ func (r *reactor) gone(done *ring.Completion) {
 		w.moveTo(watchRefused)
 		w.retry = r.now + watchRetry
 		r.watches.refused++
-		r.complain(&r.complaints.pidfd, "a process can't be watched now; it is tried again", "err", unix.Errno(-done.Res))
+		r.complain("a process can't be watched now; it is tried again", "err", unix.Errno(-done.Res))
 	default:
 		r.watches.byInstance[uint32(w.id)] = 0
 		r.post(engine.Event{Kind: engine.EventGone, Watch: w.id})

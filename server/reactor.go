@@ -13,6 +13,7 @@ import (
 	"github.com/slotcache/slotcache/l2/segdir"
 	"github.com/slotcache/slotcache/l2/seglog"
 	"github.com/slotcache/slotcache/ring"
+	"github.com/slotcache/slotcache/server/access"
 	"github.com/slotcache/slotcache/server/engine"
 )
 
@@ -38,6 +39,7 @@ type core interface {
 	Flush(now time.Duration)
 	NextTick() (time.Duration, bool)
 	BeginStop(now time.Duration)
+	SetAccess(now time.Duration, l *access.List)
 	Stopped() bool
 	Metrics(dst *engine.Metrics)
 	DiskState() seglog.State
@@ -45,7 +47,7 @@ type core interface {
 }
 
 // reactor is the loop and what it owns. Everything in it belongs to the goroutine that
-// runs it, except helpers, scrape and stops, which say how they are shared.
+// runs it, except helpers, scrape, reread and stops, which say how they are shared.
 type reactor struct {
 	core   core
 	ring   ring.Interface
@@ -55,6 +57,9 @@ type reactor struct {
 	arena  []byte      // the log's memory
 	tier   *seglog.Log // the engine's: only what a disk tells its log goes round that
 	log    *slog.Logger
+
+	access *access.List
+	reread atomic.Pointer[access.List] // the next one, by Reload
 
 	start time.Time
 	now   time.Duration // of this turn, since start
@@ -103,9 +108,9 @@ type reactor struct {
 	ready      chan struct{}
 	failure    error // why the loop ended
 
-	stats      reactorStats
-	complaints complaints
-	scrape     scrape
+	stats   reactorStats
+	limiter *limiter // of log
+	scrape  scrape
 }
 
 // run is the loop.
@@ -240,6 +245,7 @@ func (r *reactor) flush() {
 		r.stepDeferred()
 	}
 	r.reportDisk()
+	r.reload()
 	r.stopping()
 	r.reapLeaving()
 	r.helpers.hand()

@@ -85,7 +85,7 @@ func (s *Server) open() error {
 	}
 	s.cfg.Limits.Instances = instances
 	s.r = newReactor(&s.cfg, conns)
-	for _, step := range []func() error{s.openListeners, s.openPool, s.openDisk, s.openRing, s.openEngine, s.openHTTP} {
+	for _, step := range []func() error{s.openAccess, s.openListeners, s.openPool, s.openDisk, s.openRing, s.openEngine, s.openHTTP} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -131,6 +131,7 @@ func shareFiles(room, conns, instances int) (int, int) {
 func newReactor(cfg *Config, conns int) *reactor {
 	r := &reactor{
 		log:         cfg.Logger,
+		limiter:     cfg.limiter,
 		completions: make([]ring.Completion, 0, turnCompletions),
 		events:      make([]engine.Event, 0, 2*turnCompletions),
 		deferred:    make([]engine.Event, 0, diskOps),
@@ -164,15 +165,12 @@ func newReactor(cfg *Config, conns int) *reactor {
 
 func (s *Server) openListeners() error {
 	for _, addr := range s.cfg.Listen {
-		l, err := openListener(addr)
+		l, err := openListener(addr, &s.cfg.Access)
 		if err != nil {
 			return err
 		}
 		s.r.listeners = append(s.r.listeners, l)
 		s.addrs = append(s.addrs, l.addr)
-		if l.open && s.cfg.Token == "" {
-			s.cfg.Logger.Warn("whoever reaches this address may read and write the cache: give a --token, or listen on 127.0.0.1", "listen", l.addr)
-		}
 		i := len(s.r.listeners) - 1
 		release := func() error {
 			if l := &s.r.listeners[i]; l.state != listenClosed {
@@ -328,7 +326,7 @@ func (s *Server) openEngine() error {
 	}
 	l := &s.cfg.Limits
 	core, err := engine.New(engine.Config{
-		Pool: s.poolInfo(), IOEngine: s.r.engine.String(), Boot: boot, Server: s.cfg.Version, Token: s.cfg.Token,
+		Pool: s.poolInfo(), IOEngine: s.r.engine.String(), Boot: boot, Server: s.cfg.Version, Access: s.r.access,
 		Disk: log, Write: s.cfg.Write, Policy: s.cfg.Policy,
 		Conns: len(s.r.conns), Instances: l.Instances, Transfers: l.Transfers, Entries: l.Entries,
 		Objects: l.Objects, Parked: l.Parked, Ops: l.Ops,

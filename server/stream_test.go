@@ -217,7 +217,7 @@ func TestAHalfClosedPeerGetsItsReplies(t *testing.T) {
 }
 
 func TestAHungUpPeerGetsItsLastReply(t *testing.T) {
-	r := start(t, func(c *server.Config) { c.Token = "open sesame" })
+	r := start(t, func(c *server.Config) { c.Access.Token = "open sesame" })
 	p := dial(t, r.Addrs()[0])
 	hello := proto.AppendHello(nil, &proto.Hello{VersionMin: 1, VersionMax: 1, Token: "open"})
 	_, err := p.conn.Write(append(p.frame(proto.OpHello, hello, nil), valueOf(1, 100_000)...)) // more, that nobody will read

@@ -15,9 +15,10 @@ import (
 const stageSlot = 1 << 20
 
 type stageCommand struct {
-	Addr  string `help:"Address of the server. Default: that of slotcache." env:"SLOTCACHE_ADDR" placeholder:"ADDR"`
-	Token string `help:"Word the server asks for." env:"SLOTCACHE_TOKEN" placeholder:"WORD"`
-	Slots int    `help:"How many slots of 1MiB to take." default:"8"`
+	Addr      string `help:"Address of the server. Default: that of slotcache." env:"SLOTCACHE_ADDR" placeholder:"ADDR"`
+	Token     string `help:"Word the server asks for." env:"SLOTCACHE_TOKEN" placeholder:"WORD"`
+	TokenFile string `name:"token-file" help:"File with that word in its first line." env:"SLOTCACHE_TOKEN_FILE" placeholder:"FILE"`
+	Slots     int    `help:"How many slots of 1MiB to take." default:"8"`
 }
 
 // Run is a worker in the middle of a store, for as long as it lives: it takes slots, writes
@@ -36,7 +37,7 @@ func (cmd *stageCommand) Run(ctx context.Context) error {
 		}
 		cmd.Addr = addr
 	}
-	w, err := client.Open(ctx, cmd.Addr, client.Options{Name: "stage", Token: cmd.Token}, client.Registration{
+	w, err := client.Open(ctx, cmd.Addr, client.Options{Name: "stage", Token: cmd.Token, TokenFile: cmd.TokenFile}, client.Registration{
 		Name: "stage", Layouts: []client.Layout{{Name: "bytes", Size: stageSlot}},
 	})
 	if err != nil {

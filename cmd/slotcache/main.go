@@ -35,6 +35,7 @@ Exit codes: 0 done, 1 failed, 2 wrong command line, 3 not cached.`
 type command struct {
 	Addr      string        `help:"Address of the server. Default: unix:${socket}" env:"SLOTCACHE_ADDR" placeholder:"ADDR"`
 	Token     string        `help:"Word the server asks for." env:"SLOTCACHE_TOKEN" placeholder:"WORD"`
+	TokenFile string        `name:"token-file" help:"File with that word in its first line." env:"SLOTCACHE_TOKEN_FILE" placeholder:"FILE"`
 	Namespace string        `help:"Namespace of the keys. Default: the one without a name." placeholder:"NAME"`
 	Timeout   time.Duration `help:"How long a command that asks a server may take." default:"30s"`
 
@@ -80,6 +81,11 @@ func (c *command) check(server bool) error {
 	if err := flags.CheckToken(c.Token); err != nil {
 		return err
 	}
+	if c.Token == "" && c.TokenFile != "" {
+		if _, err := os.Stat(c.TokenFile); err != nil {
+			return fmt.Errorf("--token-file: %w", err)
+		}
+	}
 	if !server { // an offline command asks none
 		return nil
 	}
@@ -103,7 +109,7 @@ func (c *command) explain(err error) error {
 	advice := ""
 	switch {
 	case errors.As(err, &refused):
-		advice = statusAdvice(refused, c.Token != "")
+		advice = statusAdvice(refused, c.Token != "" || c.TokenFile != "")
 	case errors.Is(err, context.DeadlineExceeded):
 		advice = fmt.Sprintf("no answer within %v from %s; give more with --timeout", c.Timeout, c.Addr)
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
@@ -126,11 +132,15 @@ func statusAdvice(refused *client.StatusError, token bool) string {
 	switch refused.Status {
 	case proto.StatusDenied:
 		if refused.Op == proto.OpHello && token {
-			return "the token is not the server's"
+			return "the token is not the server's, or this user may not connect (--allow-uid of slotcached)"
 		}
 		if refused.Op == proto.OpHello {
-			return "the server asks for a token; give it with --token or SLOTCACHE_TOKEN"
+			return "the server asks for a token (give it with --token-file, --token or SLOTCACHE_TOKEN), or this user may not connect (--allow-uid of slotcached)"
 		}
+		if refused.Op == proto.OpEvict {
+			return "the token or user has no admin right, or the server may not kill the process"
+		}
+		return "the token is not for this namespace"
 	case proto.StatusBadVersion:
 		return "the server speaks another version of the protocol; use the slotcache that came with it"
 	case proto.StatusNoSpace:
@@ -159,7 +169,7 @@ func (e *dialError) Unwrap() error { return e.err }
 
 func (s *session) options() client.Options {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return client.Options{Token: s.Token, Name: name, Logger: log}
+	return client.Options{Token: s.Token, TokenFile: s.TokenFile, Name: name, Logger: log}
 }
 
 // printf writes to standard output; not being able to is a failure of the command.

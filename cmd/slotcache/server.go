@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -76,10 +78,14 @@ func (s *session) table() table { return table{tabwriter.NewWriter(s.out, 0, 0, 
 // row adds a line. What cannot be written is an error of Flush.
 func (t table) row(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
 
-// dash stands for an empty column.
+// dash is a name as a column: a dash where there is none, and quoted where it has what a
+// terminal would obey.
 func dash(s string) string {
-	if s == "" {
+	switch {
+	case s == "":
 		return "-"
+	case strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }):
+		return strconv.Quote(s)
 	}
 	return s
 }

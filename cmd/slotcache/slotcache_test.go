@@ -192,6 +192,12 @@ func TestATokenIsAskedFor(t *testing.T) {
 	require.Equal(t, 1, r.Code)
 	require.Contains(t, r.Stderr, "SLOTCACHE_TOKEN")
 	require.Zero(t, cli(t, dir, "", "--token", "sesame", "ping").Code)
+	file := filepath.Join(dir, "token")
+	r = cli(t, dir, "", "--token-file", file, "ping")
+	require.Equal(t, 1, r.Code)
+	require.Contains(t, r.Stderr, "--token-file: stat "+file)
+	require.NoError(t, os.WriteFile(file, []byte("sesame\n"), 0o600))
+	require.Zero(t, cli(t, dir, "", "--token-file", file, "ping").Code)
 	t.Setenv("SLOTCACHE_TOKEN", "sesame")
 	require.Zero(t, cli(t, dir, "", "ping").Code)
 }

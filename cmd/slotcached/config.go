@@ -46,7 +46,7 @@ type command struct {
 	NUMA     string        `name:"numa" help:"Where the pool lies on a machine of several NUMA nodes: interleave (over all) or bind:N (on node N). Default: as the kernel has it." placeholder:"WHERE"`
 	HTTP     *string       `name:"http" help:"Address of /metrics and /healthz; an empty one for none. Default: ${http}, or none where that is taken." placeholder:"HOST:PORT"`
 	IOEngine string        `name:"io-engine" help:"What carries out the I/O: uring (io_uring, from Linux 6.1), epoll (with system calls for the disk; some slower), auto (uring where the kernel allows it, else epoll)." enum:"auto,uring,epoll" default:"auto" env:"SLOTCACHE_IO_ENGINE"`
-	Token    string        `help:"Word every client must present." env:"SLOTCACHE_TOKEN" placeholder:"WORD"`
+	Access   accessFlags   `embed:""`
 	Spin     time.Duration `help:"How long the loop looks for work before it sleeps." default:"0s"`
 	LogLevel slog.Level    `name:"log-level" help:"Least level that is logged: debug, info, warn or error." default:"info"`
 
@@ -60,7 +60,6 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 		Listen:  c.Listen,
 		ShmName: c.ShmName,
 		ShmDir:  c.ShmDir,
-		Token:   c.Token,
 		Spin:    c.Spin,
 		Logger:  log,
 		Version: flags.Version(),
@@ -69,9 +68,6 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 	}
 	if c.Spin < 0 {
 		return cfg, flags.Usagef("--spin: %v is less than nothing", c.Spin)
-	}
-	if err := flags.CheckToken(c.Token); err != nil {
-		return cfg, err
 	}
 	var err error
 	if cfg.HugePages, err = l1.ParseHugePages(c.Huge); err != nil {
@@ -94,7 +90,7 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 	default:
 		cfg.Write = engine.WriteThrough
 	}
-	for _, step := range []func(*server.Config, *slog.Logger) error{c.listen, c.share, c.memory, c.disk, c.metrics} {
+	for _, step := range []func(*server.Config, *slog.Logger) error{c.Access.admit, c.listen, c.share, c.memory, c.disk, c.metrics} {
 		if err := step(&cfg, log); err != nil {
 			return cfg, err
 		}
@@ -126,6 +122,18 @@ func (c *command) listen(cfg *server.Config, _ *slog.Logger) error {
 	return nil
 }
 
+// parseMode reads the mode of a file.
+func parseMode(flag, text string) (os.FileMode, error) {
+	mode, err := strconv.ParseUint(text, 8, 32)
+	switch {
+	case err != nil || mode > 0o777:
+		return 0, flags.Usagef("%s: %q is not an octal mode, as in 0660", flag, text)
+	case mode == 0:
+		return 0, flags.Usagef("%s: nobody could open what has mode 0", flag)
+	}
+	return os.FileMode(mode), nil
+}
+
 // share is how the pool is shared.
 func (c *command) share(cfg *server.Config, _ *slog.Logger) error {
 	named := c.ShmName != nil && *c.ShmName != ""
@@ -137,17 +145,12 @@ func (c *command) share(cfg *server.Config, _ *slog.Logger) error {
 	if c.ShmMode == nil {
 		return nil
 	}
-	mode, err := strconv.ParseUint(*c.ShmMode, 8, 32)
-	switch {
-	case err != nil || mode > 0o777:
-		return flags.Usagef("--shm-mode: %q is not an octal mode, as in 0660", *c.ShmMode)
-	case mode == 0:
-		return flags.Usagef("--shm-mode: nobody could open a pool of mode 0")
-	case !named:
-		return flags.Usagef("--shm-mode: only a named pool has a mode; give --shm-name")
+	mode, err := parseMode("--shm-mode", *c.ShmMode)
+	if err == nil && !named {
+		err = flags.Usagef("--shm-mode: only a named pool has a mode; give --shm-name")
 	}
-	cfg.ShmMode = os.FileMode(mode)
-	return nil
+	cfg.ShmMode = mode
+	return err
 }
 
 func (c *command) memory(cfg *server.Config, log *slog.Logger) error {
@@ -246,8 +249,12 @@ func (c *command) metrics(cfg *server.Config, log *slog.Logger) error {
 		if cfg.HTTP == "" {
 			return nil
 		}
-		if _, _, err := net.SplitHostPort(cfg.HTTP); err != nil {
+		host, port, err := net.SplitHostPort(cfg.HTTP)
+		if err != nil {
 			return flags.Usagef("--http: %w: give HOST:PORT", err)
+		}
+		if host == "" {
+			cfg.HTTP = net.JoinHostPort("127.0.0.1", port) // all addresses have a name: 0.0.0.0 or ::
 		}
 		return nil
 	}

@@ -55,6 +55,9 @@ func run(c *command, log *slog.Logger) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
+	if c.Access.TokenFile != "" {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	signal.Ignore(syscall.SIGPIPE) // whoever reads our output may end before us
 
 	cfg, err := c.config(log)
@@ -82,6 +85,12 @@ func watch(s *server.Server, disk bool, log *slog.Logger, signals <-chan os.Sign
 			ready = nil
 			announce(s.Addrs())
 		case sig := <-signals:
+			if sig == syscall.SIGHUP {
+				if err := s.Reload(); err != nil {
+					log.Error("the tokens are as before", "err", err)
+				}
+				continue
+			}
 			stops++
 			if stops == 1 {
 				log.Info("stopping; a second signal stops at once", "signal", sig)

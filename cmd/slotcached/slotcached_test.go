@@ -53,6 +53,12 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--l2-stall-time=-1s"}, "--l2-stall-time"},
 		{[]string{"--l2-write-limit", "0"}, "leave it out"},
 		{[]string{"--l2-write-limit", "fast"}, "is not a size"},
+		{[]string{"--token", "a", "--token-file", "b"}, "--token and --token-file"},
+		{[]string{"--socket-mode", "rw"}, "--socket-mode: \"rw\" is not an octal mode"},
+		{[]string{"--socket-mode", "0"}, "--socket-mode"},
+		{[]string{"--socket-mode", "0660"}, "give --listen unix:PATH"},
+		{[]string{"--socket-group", "no-such-group"}, "--socket-group"},
+		{[]string{"--allow-uid", "me"}, "--allow-uid"},
 	} {
 		r := cmdtest.Run(t, nil, "slotcached", c.args...)
 		require.Equal(t, 2, r.Code, "%v: %s", c.args, r.Stderr)

@@ -5,24 +5,29 @@ import "github.com/slotcache/slotcache/proto"
 // pageSize bounds the entries of one page of INSTANCES or TRANSFERS.
 const pageSize = 256
 
-func (e *Engine) onStats(r *request, body []byte) {
+func (e *Engine) onStats(c *conn, r *request, body []byte) {
 	if proto.ParseEmpty(body) != nil {
 		e.refuse(r, proto.StatusBadRequest)
 		return
 	}
-	var m Metrics
-	e.Metrics(&m)
 	out := &e.rep.stats
 	out.Counters = out.Counters[:0]
-	m.Each(func(name string, value uint64) {
+	tell := func(name string, value uint64) {
 		out.Counters = append(out.Counters, proto.Counter{Name: name, Value: value})
-	})
+	}
+	if c.grant.Whole() {
+		var m Metrics
+		e.Metrics(&m)
+		m.Each(tell)
+	} else {
+		e.eachOf(c.grant, tell)
+	}
 	e.begin(r, proto.StatusOK)
 	e.out = proto.AppendStatsReply(e.out, out)
 	e.send(r)
 }
 
-func (e *Engine) onInstances(r *request, body []byte) {
+func (e *Engine) onInstances(c *conn, r *request, body []byte) {
 	var in proto.Instances
 	if proto.ParseInstances(body, &in) != nil || in.Cursor > uint64(len(e.insts)) {
 		e.refuse(r, proto.StatusBadRequest)
@@ -32,7 +37,7 @@ func (e *Engine) onInstances(r *request, body []byte) {
 	out.Next, out.Instances = 0, out.Instances[:0]
 	for x := uint32(in.Cursor); x < e.instUsed; x++ {
 		i := &e.insts[x]
-		if i.state == instFree {
+		if i.state == instFree || !c.grant.Sees(e.spaces[i.space].name) {
 			continue
 		}
 		if len(out.Instances) == pageSize {
@@ -51,7 +56,7 @@ func (e *Engine) onInstances(r *request, body []byte) {
 	e.send(r)
 }
 
-func (e *Engine) onTransfers(r *request, body []byte) {
+func (e *Engine) onTransfers(c *conn, r *request, body []byte) {
 	var in proto.Transfers
 	if proto.ParseTransfers(body, &in) != nil || in.Cursor > uint64(len(e.transfers)) {
 		e.refuse(r, proto.StatusBadRequest)
@@ -61,7 +66,7 @@ func (e *Engine) onTransfers(r *request, body []byte) {
 	out.Next, out.Transfers = 0, out.Transfers[:0]
 	for t := uint32(in.Cursor); t < uint32(len(e.transfers)); t++ {
 		p := &e.transfers[t]
-		if p.state == transferFree {
+		if p.state == transferFree || !e.seesTransfer(c, t) {
 			continue
 		}
 		if len(out.Transfers) == pageSize {

@@ -34,7 +34,7 @@ func (e *Engine) finishLookup(t uint32) {
 			out.Slots = append(out.Slots, proto.Slot{Off: uint64(x.Off), Len: uint64(x.Len)})
 		}
 	}
-	e.countHits(out)
+	e.countHits(p.inst, out)
 	r := w.req
 	if w.options&proto.LookupHold == 0 || p.count == 0 || r.silent() {
 		e.endTransfer(t)
@@ -134,6 +134,7 @@ func (e *Engine) answerRetrieve(t uint32) {
 		out.Slots = append(out.Slots, proto.Slot{Off: uint64(x.Off), Len: uint64(x.Len)})
 	}
 	e.counters.RetrievedBytes += uint64(p.bytes)
+	e.countersOf(p.inst).RetrievedBytes += uint64(p.bytes)
 	switch {
 	case p.count == 0:
 		e.endTransfer(t)

@@ -33,7 +33,7 @@ func (w *world) open(peer Peer) *client {
 	w.nextID++
 	w.peers[c.id] = peer
 	w.step(Event{Kind: EventOpen, Conn: c.id, Peer: w.peers[c.id]})
-	r := c.call(proto.OpHello, 0, proto.AppendHello(nil, &proto.Hello{VersionMin: 1, VersionMax: 1}), nil)
+	r := c.call(proto.OpHello, 0, proto.AppendHello(nil, &proto.Hello{VersionMin: 1, VersionMax: 1, Token: w.token}), nil)
 	require.Equal(w.t, proto.StatusOK, r.h.Status)
 	return c
 }

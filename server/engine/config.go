@@ -8,6 +8,7 @@ import (
 	"github.com/slotcache/slotcache/l1/table"
 	"github.com/slotcache/slotcache/l2/seglog"
 	"github.com/slotcache/slotcache/proto"
+	"github.com/slotcache/slotcache/server/access"
 )
 
 // WriteMode says when objects go to disk.
@@ -47,7 +48,8 @@ type Config struct {
 	Pool   PoolInfo
 	Boot   uint64 // random, not 0, one for each start
 	Server string // version text told at HELLO
-	Token  string // if not empty, HELLO must carry it
+
+	Access *access.List // who may come in and what for; nil: everybody, for everything
 
 	IOEngine string // what the host does its I/O with, a word that STATS tells; empty: nothing is told
 

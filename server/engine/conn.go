@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/slotcache/slotcache/proto"
+	"github.com/slotcache/slotcache/server/access"
 )
 
 // connState is where a connection is in its life, as the engine sees it.
@@ -48,6 +49,8 @@ type conn struct {
 	state   connState
 	inline  bool // registered for inline transport
 	peer    Peer
+	token   access.Digest // that HELLO carried
+	grant   *access.Grant // since HELLO
 	inst    uint32
 	instGen uint32
 	layouts [proto.MaxLayouts]layout

@@ -52,11 +52,11 @@ func (e *Engine) onFrame(id ConnID, h *proto.Header, body []byte) {
 	case proto.OpTouch:
 		e.onTouch(c, &r, body)
 	case proto.OpStats:
-		e.onStats(&r, body)
+		e.onStats(c, &r, body)
 	case proto.OpInstances:
-		e.onInstances(&r, body)
+		e.onInstances(c, &r, body)
 	case proto.OpTransfers:
-		e.onTransfers(&r, body)
+		e.onTransfers(c, &r, body)
 	case proto.OpEvict:
 		e.onEvict(c, &r, body)
 	}

@@ -44,4 +44,7 @@ type Peer struct {
 	PID       int32 // 0 when unknown (another host, another PID namespace)
 	Local     bool  // a Unix socket: file descriptors can be passed
 	Watchable bool  // the host has a pidfd of the process
+
+	UID    uint32   // of a Unix socket's peer
+	Groups []uint32 // the same's, where the host was asked for them
 }

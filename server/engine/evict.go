@@ -12,7 +12,7 @@ func (e *Engine) onEvict(c *conn, r *request, body []byte) {
 		return
 	}
 	own := e.liveInstance(c)
-	if own != none && e.insts[own].readOnly || in.Kill && !c.peer.Local {
+	if !c.grant.Admin || own != none && e.insts[own].readOnly || in.Kill && !c.peer.Local {
 		e.refuse(r, proto.StatusDenied)
 		return
 	}

@@ -74,6 +74,9 @@ func (e *Engine) onClear(c *conn, r *request, body []byte) {
 	case x != none && e.insts[x].readOnly:
 		e.refuse(r, proto.StatusDenied)
 		return
+	case name != "" && !c.grant.Allows(name):
+		e.refuse(r, proto.StatusDenied)
+		return
 	case e.stopping:
 		e.refuse(r, proto.StatusDraining)
 		return

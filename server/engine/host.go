@@ -68,6 +68,9 @@ type Host interface {
 	// EventGone tells when the process has ended.
 	Kill(w WatchID) bool
 
+	// Tell says something for the log.
+	Tell(n *Notice)
+
 	// DiskRoom is how many more calls of Disk the host takes now.
 	DiskRoom() int
 

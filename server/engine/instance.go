@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/slotcache/slotcache/proto"
+	"github.com/slotcache/slotcache/server/access"
 )
 
 // instState is where an instance is in its life.
@@ -122,11 +123,12 @@ func (e *Engine) liveInstance(c *conn) uint32 {
 	return c.inst
 }
 
-// instanceByID finds the instance that has an id now: the one neither free nor draining.
-func (e *Engine) instanceByID(id uint64) uint32 {
+// instanceByID finds the instance that has an id now, the one neither free nor draining,
+// among those in namespaces of a grant: for its bearer there are no others.
+func (e *Engine) instanceByID(id uint64, g *access.Grant) uint32 {
 	for x := e.instUsed; x > 0; x-- {
 		i := &e.insts[x-1]
-		if i.id == id && (i.state == instLive || i.state == instDetached) {
+		if i.id == id && (i.state == instLive || i.state == instDetached) && g.Allows(e.spaces[i.space].name) {
 			return x - 1
 		}
 	}

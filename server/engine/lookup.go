@@ -47,6 +47,9 @@ func (e *Engine) onLookup(c *conn, r *request, body []byte) {
 	}
 	e.counters.Lookups++
 	e.counters.LookupKeys += uint64(len(in.Keys))
+	n := e.countersOf(e.liveInstance(c))
+	n.Lookups++
+	n.LookupKeys += uint64(len(in.Keys))
 	if in.Options&(proto.LookupHold|proto.LookupLoad) == 0 {
 		e.count(c, l, r, in)
 		return
@@ -101,15 +104,18 @@ end:
 	}
 	out.FromMemory, out.FromDisk = memoryAt, diskAt
 	out.Hits = memoryAt + diskAt
-	e.countHits(out)
+	e.countHits(e.liveInstance(c), out)
 	e.begin(r, proto.StatusOK)
 	e.out = proto.AppendLookupReply(e.out, out)
 	e.send(r)
 }
 
-func (e *Engine) countHits(out *proto.LookupReply) {
+func (e *Engine) countHits(x uint32, out *proto.LookupReply) {
 	e.counters.HitsMemory += uint64(out.FromMemory)
 	e.counters.HitsDisk += uint64(out.FromDisk)
+	n := e.countersOf(x)
+	n.HitsMemory += uint64(out.FromMemory)
+	n.HitsDisk += uint64(out.FromDisk)
 }
 
 // resetLookup empties a reply for a request of n keys.

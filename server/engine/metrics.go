@@ -33,6 +33,7 @@ type Counters struct {
 	Expired         uint64 // transfers and leases whose time was over
 	Quarantined     uint64 // transfers
 	Evicted         uint64 // times that an operator ended an instance
+	Denied          uint64 // peers that did not come in
 }
 
 // Metrics is all that can be told of an engine: gauges of now, and counters.
@@ -164,6 +165,7 @@ func (m *Metrics) Each(f func(name string, value uint64)) {
 	f("expired_total", c.Expired)
 	f("quarantined_total", c.Quarantined)
 	f("evicted_instances_total", c.Evicted)
+	f("denied_total", c.Denied)
 }
 
 func (m *Metrics) eachDisk(f func(name string, value uint64)) {

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slotcache/slotcache/proto"
+	"github.com/slotcache/slotcache/server/access"
 )
 
 // A modelWorker is one process with some connections, which act for one instance.
@@ -181,7 +182,7 @@ func (m *model) reborn(w *modelWorker) {
 func (m *model) usurp(i int) {
 	old := m.workers[i]
 	next := m.spawn(old.instance)
-	if old.pid == 0 && next.pid == 0 || m.e.instanceByID(old.instance) == none {
+	if old.pid == 0 && next.pid == 0 || m.e.instanceByID(old.instance, access.Everything) == none {
 		m.workers[i] = next
 		m.kill(old)
 		return

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slotcache/slotcache/proto"
+	"github.com/slotcache/slotcache/server/access"
 )
 
 func TestFirstRequestMustBeHello(t *testing.T) {
@@ -18,7 +19,9 @@ func TestFirstRequestMustBeHello(t *testing.T) {
 }
 
 func TestHelloRefusals(t *testing.T) {
-	w := newWorld(t, setup{slots: 16, cfg: Config{Token: "secret"}})
+	list := access.New(0)
+	list.AddToken("secret", access.Everything)
+	w := newWorld(t, setup{slots: 16, cfg: Config{Access: list}})
 	for name, tc := range map[string]struct {
 		in   proto.Hello
 		want proto.Status

@@ -47,7 +47,7 @@ func (e *Engine) retrieveLease(c *conn, r *request, in *proto.PrepareRetrieve) {
 	x := e.liveInstance(c)
 	from := e.transferOf(in.Lease)
 	switch {
-	case from == none || e.transfers[from].kind != kindLease || e.transfers[from].state != transferOpen:
+	case from == none || e.transfers[from].kind != kindLease || e.transfers[from].state != transferOpen || !e.seesTransfer(c, from):
 		e.refuse(r, proto.StatusStale)
 		return
 	case e.insts[e.transfers[from].inst].space != e.insts[x].space:

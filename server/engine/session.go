@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 
 	"github.com/slotcache/slotcache/proto"
+	"github.com/slotcache/slotcache/server/access"
 )
 
 // onHello agrees on a version. It is the first request of a connection, and the only one
@@ -23,11 +24,17 @@ func (e *Engine) onHello(c *conn, r *request, body []byte) {
 		e.refuse(r, proto.StatusBadVersion)
 		c.hangup(e)
 		return
-	case e.cfg.Token != "" && in.Token != e.cfg.Token:
+	}
+	c.token = access.DigestOf(in.Token)
+	grant, verdict := e.judge(c)
+	if verdict != access.Granted {
+		e.host.Tell(&Notice{Kind: NoticeDenied, Peer: c.peer, Verdict: verdict})
+		e.counters.Denied++
 		e.refuse(r, proto.StatusDenied)
 		c.hangup(e)
 		return
 	}
+	c.grant = grant
 	c.moveTo(connReady)
 	e.begin(r, proto.StatusOK)
 	e.out = proto.AppendHelloReply(e.out, &proto.HelloReply{
@@ -52,6 +59,10 @@ func (e *Engine) onRegister(c *conn, r *request, body []byte) {
 	}
 	if x := e.liveInstance(c); x != none && e.insts[x].id != in.Instance {
 		e.refuse(r, proto.StatusExists) // one connection acts for one instance
+		return
+	}
+	if !c.grant.Allows(in.Namespace) {
+		e.refuse(r, proto.StatusDenied)
 		return
 	}
 	s := e.spaceOf(in.Namespace)
@@ -81,6 +92,10 @@ func (e *Engine) onRegister(c *conn, r *request, body []byte) {
 		c.layouts[n] = l
 		out.LayoutIDs = append(out.LayoutIDs, l.id)
 	}
+	e.host.Tell(&Notice{
+		Kind: NoticeRegistered, Peer: c.peer, Instance: i.id, Incarnation: i.incarnation,
+		Name: i.name, Namespace: in.Namespace, Transport: out.Transport, Shm: out.ShmKind, Segment: out.ShmName,
+	})
 	e.begin(r, proto.StatusOK)
 	e.out = proto.AppendRegisterReply(e.out, &out)
 	if out.ShmKind != proto.ShmFd || r.silent() {
@@ -99,8 +114,8 @@ func (e *Engine) onRegister(c *conn, r *request, body []byte) {
 // instance is an id in one process: the same process gets the one it has, another process
 // starts a new incarnation and the old one drains.
 func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) uint32 {
-	shared := in.Want == proto.TransportShared && e.cfg.Pool.Kind != proto.ShmNone && c.peer.Local && c.peer.Watchable
-	former := e.instanceByID(in.Instance)
+	shared := in.Want == proto.TransportShared && e.cfg.Pool.Kind != proto.ShmNone && c.peer.Local && c.peer.Watchable && c.grant.Shared
+	former := e.instanceByID(in.Instance, c.grant)
 	if former != none {
 		i := &e.insts[former]
 		if i.sameProcess(&c.peer, shared) && i.space == s && i.readOnly == in.ReadOnly {
@@ -215,6 +230,7 @@ type space struct {
 	id        uint64 // on disk
 	key       uint64 // in memory
 	instances uint32
+	counters  SpaceCounters
 }
 
 // spaceOf finds a namespace or begins it. When the table is full one without instances

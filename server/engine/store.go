@@ -135,7 +135,7 @@ func (e *Engine) ownTransfer(c *conn, handle uint64, kind transferKind) (uint32,
 		return none, proto.StatusNotRegistered
 	}
 	t := e.transferOf(handle)
-	if t == none || e.transfers[t].kind != kind {
+	if t == none || e.transfers[t].kind != kind || !e.seesTransfer(c, t) {
 		return none, proto.StatusStale
 	}
 	if o := e.transfers[t].inst; o != x && !e.isFormerLife(o, x, &c.peer) {

@@ -314,6 +314,7 @@ func (e *Engine) publishEntries(t uint32, sums []uint64) (published uint32) {
 		case e.publish(q.ref):
 			published++
 			e.counters.StoredBytes += uint64(q.size)
+			e.countersOf(p.inst).StoredBytes += uint64(q.size)
 		default:
 			q.ref = 0
 		}

@@ -50,7 +50,9 @@ type world struct {
 	quiet    bool    // no invariants after each step (for measurements)
 	killed   []int32 // processes, by Kill
 	immortal bool    // no process can be killed
-	watched  int32   // the process watched next, where the peer's number is not known
+	notices  []Notice
+	token    string // of whom connects next
+	watched  int32  // the process watched next, where the peer's number is not known
 }
 
 // A move is a payload on its way, in or out.
@@ -380,6 +382,7 @@ func (w *world) Kill(id WatchID) bool {
 	w.events = append(w.events, Event{Kind: EventGone, Watch: id})
 	return true
 }
+func (w *world) Tell(n *Notice)     { w.notices = append(w.notices, *n) }
 func (w *world) DiskRoom() int      { return 64 - len(w.ios) }
 func (w *world) Disk(io *seglog.IO) { w.ios = append(w.ios, *io) }
 

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slotcache/slotcache/cmd/cmdtest"
+)
+
+// Two teams share a server: neither sees the other's values or workers, and only the operator
+// ends one.
+func TestTokensSeparateTeams(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	file := filepath.Join(dir, "tokens")
+	require.NoError(t, os.WriteFile(file, []byte("red red shm\nblue blue\nop * admin\n"), 0o600))
+	s := cmdtest.Start(t, append(cmdtest.Small(dir), "--token-file", file)...)
+	as := func(token, namespace string, args ...string) cmdtest.Result {
+		args = append([]string{"--addr", cmdtest.Addr(dir), "--token", token, "--namespace", namespace}, args...)
+		return cmdtest.Run(t, strings.NewReader("value of "+token), "slotcache", args...)
+	}
+	require.Zero(t, as("red", "red", "put", "k", "-").Code)
+	require.Equal(t, 3, as("blue", "blue", "get", "k", "-").Code, "not cached there")
+	r := as("blue", "red", "get", "k", "-")
+	require.Equal(t, 1, r.Code)
+	require.Contains(t, r.Stderr, "the token is not for this namespace")
+	require.Equal(t, "value of red", as("red", "red", "get", "k", "-").Stdout)
+	require.Equal(t, "value of red", as("op", "red", "get", "k", "-").Stdout)
+	require.NotContains(t, as("blue", "", "stats").Stdout, "connections_total")
+	require.Contains(t, as("op", "", "stats").Stdout, "connections_total")
+
+	require.NoError(t, os.WriteFile(file, []byte("blue red\n"), 0o600))
+	s.Signal(syscall.SIGHUP)
+	for end := time.Now().Add(time.Minute); as("red", "red", "ping").Code == 0; {
+		require.True(t, time.Now().Before(end), "the tokens are not read again")
+	}
+	require.Equal(t, "value of red", as("blue", "red", "get", "k", "-").Stdout)
+	s.Signal(syscall.SIGTERM)
+	r = s.Wait()
+	require.Zero(t, r.Code, r.Stderr)
+	require.Contains(t, r.Stderr, "worker registered")
+	require.Contains(t, r.Stderr, "it can read and write the whole pool")
+}
