@@ -83,6 +83,9 @@ type Limits struct {
 	InstanceCap  int64
 	TransferTime time.Duration
 	LeaseTime    time.Duration
+	// How long a connection waits for its first frame, for the rest of a frame, and for its
+	// peer to take replies.
+	HelloTime, FrameTime, ReaderTime time.Duration
 }
 
 // withDefaults fills in what is zero.
@@ -92,6 +95,14 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Version == "" {
 		c.Version = "slotcache"
+	}
+	for _, d := range []struct {
+		limit *time.Duration
+		value time.Duration
+	}{{&c.Limits.HelloTime, helloTime}, {&c.Limits.FrameTime, frameTime}, {&c.Limits.ReaderTime, readerTime}} {
+		if *d.limit == 0 {
+			*d.limit = d.value
+		}
 	}
 	c.limiter = newLimiter()
 	c.limiter.allow(registeredText, registrationsBurst, registrationsPause)

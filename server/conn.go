@@ -153,6 +153,9 @@ type conn struct {
 	inHeld   int // what in holds, as accounted
 	payload  payload
 	out      output
+	wait     wait
+	taken    uint64 // frames stepped
+	given    uint64 // sends that ended well
 }
 
 // moveTo changes the state.
@@ -355,6 +358,7 @@ func (r *reactor) nextDeadline() (time.Duration, bool) {
 // closed frees c, of which nothing is in the ring any more, and tells the engine.
 func (r *reactor) closed(c *conn) {
 	r.dropOutput(c)
+	r.unwait(c)
 	c.moveTo(connFree)
 	closeFd(c.fd)
 	r.input -= c.inHeld

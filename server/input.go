@@ -134,6 +134,7 @@ func (r *reactor) pumpFrame(c *conn) {
 	c.share += cost
 	r.share += cost
 	r.stats.Frames++
+	c.taken++
 	if f.Flags&proto.FlagNoReply == 0 {
 		c.owed++
 	}

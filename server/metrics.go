@@ -36,6 +36,7 @@ type reactorStats struct {
 	SendErrors   uint64
 	Frames       uint64
 	BadFrames    uint64 // connections closed for one
+	SlowPeers    uint64 // connections closed for keeping the server waiting
 	OverBudget   uint64 // connections closed for want of reassembly memory
 	Received     uint64 // bytes
 	Sent         uint64 // bytes
@@ -227,6 +228,7 @@ func (s *snapshot) each(f func(name string, value uint64)) {
 	f("frames_total", s.server.Frames)
 	f("bad_frames_total", s.server.BadFrames)
 	f("over_budget_total", s.server.OverBudget)
+	f("slow_peers_total", s.server.SlowPeers)
 	f("received_bytes_total", s.server.Received)
 	f("sent_bytes_total", s.server.Sent)
 	f("pool_faults_total", s.server.Faults)

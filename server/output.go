@@ -344,6 +344,7 @@ func (r *reactor) sent(done *ring.Completion) {
 func (r *reactor) went(c *conn, n int) {
 	s := &r.segments[c.out.first]
 	s.head += n
+	c.given++
 	r.stats.Sent += uint64(n)
 	if s.kind != segmentPool {
 		c.out.bytes -= n

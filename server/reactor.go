@@ -93,6 +93,7 @@ type reactor struct {
 	poolFds      [2]int // by engine.PoolAccess
 
 	listeners []listener
+	waits     waits
 	watches   watches
 	disk      []diskOp
 	diskFree  []uint32
@@ -254,8 +255,10 @@ func (r *reactor) flush() {
 		c.marks &^= markTouched
 		r.advance(c)
 		r.steer(c)
+		r.await(c)
 	}
 	r.touched = r.touched[:0]
+	r.losePatience()
 	r.listen()
 	r.register()
 	r.setAlarm()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -150,6 +151,7 @@ func newReactor(cfg *Config, conns int) *reactor {
 		ready:       make(chan struct{}),
 		scrape:      scrape{filled: make(chan struct{}, 1)},
 	}
+	r.waits.limits = [waitKinds]time.Duration{waitHello: cfg.Limits.HelloTime, waitFrame: cfg.Limits.FrameTime, waitReader: cfg.Limits.ReaderTime}
 	for i := range r.conns {
 		r.conns[i].id = engine.NewConnID(uint32(i), 0)
 		r.connsFree[i] = uint32(conns - 1 - i) // the first is given out first

@@ -136,6 +136,7 @@ func (r *reactor) setAlarm() {
 	next.add(r.nextDeadline())
 	next.add(r.retryWatches())
 	next.add(r.nextListen())
+	next.add(r.nextImpatience())
 	next.add(r.now+stopTick, r.life == lifeStopping)
 	a := &r.alarm
 	if a.state == alarmDue {

@@ -95,12 +95,12 @@ func parseGrant(namespaces string, rights []string) (*Grant, error) {
 		g.All = true
 	} else {
 		for name := range strings.SplitSeq(namespaces, ",") {
-			switch {
-			case name == `""`:
+			switch name {
+			case `""`:
 				name = ""
-			case name == "":
+			case "":
 				return nil, errors.New(`a namespace has no name: write "" for the one without`)
-			case name == "*":
+			case "*":
 				return nil, errors.New("* stands alone: it means all namespaces")
 			}
 			if len(name) > proto.MaxName || proto.CheckName(name) != nil {
