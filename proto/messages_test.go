@@ -134,7 +134,7 @@ func messages() []message {
 		of(OpClear, false, AppendClear, ParseClear, Clear{Namespace: "llama-3-8b"}),
 		of(OpClear, true, AppendClearReply, ParseClearReply, ClearReply{Deleted: 1 << 33}),
 		of(OpPin, false, AppendPin, ParsePin, Pin{Layout: 1, Hard: true, TTLMs: 60000, Keys: k}),
-		of(OpPin, true, AppendPinReply, ParsePinReply, PinReply{Pinned: 2}),
+		of(OpPin, true, AppendPinReply, ParsePinReply, PinReply{Pinned: 1, TTLMs: 60000, Results: []Status{StatusOK, StatusMiss}}),
 		of(OpUnpin, false, AppendUnpin, ParseUnpin, Unpin{Layout: 1, Keys: k}),
 		of(OpUnpin, true, AppendUnpinReply, ParseUnpinReply, UnpinReply{Unpinned: 2}),
 		of(OpTouch, false, AppendTouch, ParseTouch, Touch{Layout: 1, Keys: k}),

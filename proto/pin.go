@@ -3,8 +3,8 @@ package proto
 // Pin keeps objects in memory for a time.
 type Pin struct {
 	Layout uint16 // index into the registered layouts
-	Hard   bool   // not even when memory is short
-	TTLMs  uint32 // how long, in milliseconds
+	Hard   bool   // they stay though memory is short
+	TTLMs  uint32 // for how long, in milliseconds; 0: as long as the server sees fit
 	Keys   []Key
 }
 
@@ -29,16 +29,37 @@ func ParsePin(p []byte, x *Pin) error {
 
 // PinReply answers a [Pin].
 type PinReply struct {
-	Pinned uint32 // objects that are pinned now
+	Pinned  uint32   // results that are ok
+	TTLMs   uint32   // the time of these pins, which may be less than was asked for
+	Results []Status // one for each key, in order: ok, miss, busy, no_space or too_large
 }
 
 // AppendPinReply appends x.
-func AppendPinReply(dst []byte, x *PinReply) []byte { return appendU32(dst, x.Pinned) }
+func AppendPinReply(dst []byte, x *PinReply) []byte {
+	dst = appendU32(dst, x.Pinned)
+	dst = appendU32(dst, x.TTLMs)
+	dst = appendCount(dst, len(x.Results), MaxKeys)
+	for _, s := range x.Results {
+		dst = appendU16(dst, uint16(s))
+	}
+	return dst
+}
 
-// ParsePinReply decodes p into x. After an error x is undefined.
+// ParsePinReply decodes p into x, whose slices it uses again. After an error x is
+// undefined.
 func ParsePinReply(p []byte, x *PinReply) error {
 	d := decoder{p: p}
 	x.Pinned = d.u32()
+	x.TTLMs = d.u32()
+	x.Results = resize(x.Results, d.count("number of results", 2, MaxKeys))
+	for i := range x.Results {
+		if x.Results[i] = Status(d.u16()); !x.Results[i].Valid() {
+			d.fail("status", uint64(x.Results[i]))
+		}
+	}
+	if uint64(x.Pinned) > uint64(len(x.Results)) {
+		d.fail("pinned", uint64(x.Pinned))
+	}
 	return d.end()
 }
 

@@ -232,6 +232,11 @@ func (w wire) repair(pointer any) {
 		} else {
 			x.Lease, x.First, x.Count = max(x.Lease, 1), x.First%MaxKeys, x.Count%MaxKeys
 		}
+	case *PinReply:
+		for i := range x.Results {
+			x.Results[i] %= StatusDraining + 1
+		}
+		x.Pinned %= uint32(len(x.Results)) + 1
 	case *InstancesReply:
 		for i := range x.Instances {
 			x.Instances[i].Transport = 1 + x.Instances[i].Transport%2

@@ -12,7 +12,8 @@ import (
 func TestMetadataOfAnObjectIsSmall(t *testing.T) {
 	const objects = 1_000_000
 	tab := New(Config{Size: 1 << 30, MaxObjects: objects})
-	perObject := float64(unsafe.Sizeof(object{})) + float64(len(tab.index.slots)*8)/objects
+	perObject := float64(unsafe.Sizeof(object{})) + float64(len(tab.index.slots)*8)/objects +
+		float64(unsafe.Sizeof(ringLink{}))
 	t.Logf("%.1f bytes an object, %d of them its entry", perObject, unsafe.Sizeof(object{}))
 	require.LessOrEqual(t, perObject, 192.0)
 	a := &tab.memory
@@ -34,7 +35,10 @@ func TestOperationsDoNotAllocate(t *testing.T) {
 		k := keyOf(n)
 		r, _, _ := tab.Stage(&k, 30*Unit)
 		tab.Publish(r, true)
-		tab.Cleaned(r)
+		tab.Spill(r)
+		tab.Spilled(r)
+		tab.Pin(r, PinSoft)
+		tab.Lapse(r.Entry())
 		r, _, _ = tab.Find(&k)
 		tab.Hold(r)
 		tab.Touch(r)

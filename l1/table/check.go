@@ -14,7 +14,7 @@ func (t *Table) CheckInvariants() error {
 	if err := t.memory.CheckInvariants(); err != nil {
 		return err
 	}
-	for _, check := range []func() error{t.checkObjects, t.checkIndex, t.checkEvictable, t.checkSpare} {
+	for _, check := range []func() error{t.checkObjects, t.checkIndex, t.checkEvictable, t.checkPins, t.checkSpare} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -77,6 +77,12 @@ func (t *Table) checkObject(i uint32, o *object) error {
 	}
 	if o.holds == 0 && o.state == StateDoomed {
 		return errors.New("doomed without holds")
+	}
+	if o.pin != PinNone && o.state != StateReady {
+		return fmt.Errorf("pin %v while %v", o.pin, o.state)
+	}
+	if o.spilling && (o.holds == 0 || o.state != StateReady && o.state != StateDoomed) {
+		return fmt.Errorf("on its way to disk with %d holds while %v", o.holds, o.state)
 	}
 	if o.dirty && o.state != StateReady {
 		return fmt.Errorf("dirty while %v", o.state)
@@ -142,7 +148,7 @@ func (t *Table) checkIndex() error {
 
 // checkEvictable has the policy compare its lists with who is evictable.
 func (t *Table) checkEvictable() error {
-	return t.policy.check(func(i uint32) bool { return t.objects[i].evictable() })
+	return t.policy.check(func(i uint32) bool { o := &t.objects[i]; return o.evictable() && o.pin == PinNone })
 }
 
 // checkSpare walks the list of free entries.

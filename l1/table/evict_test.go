@@ -226,7 +226,7 @@ func TestRoomBetweenHeldObjectsIsFoundIfThereIsAny(t *testing.T) {
 		}
 		run, longest := int64(0), int64(0)
 		for at := uint32(0); at != nowhere; at = tab.memory.after(at) {
-			if run += int64(tab.memory.length(at)); !tab.yields(at) {
+			if run += int64(tab.memory.length(at)); !tab.yields(at, false) {
 				run = 0
 			}
 			longest = max(longest, run)
@@ -262,7 +262,7 @@ func TestLongestRunIsFoundWhileThePoolIsFull(t *testing.T) {
 		}
 		run, longest := int64(0), int64(0)
 		for at := uint32(0); at != nowhere; at = tab.memory.after(at) {
-			if run += int64(tab.memory.length(at)); !tab.yields(at) {
+			if run += int64(tab.memory.length(at)); !tab.yields(at, false) {
 				run = 0
 			}
 			longest = max(longest, run)

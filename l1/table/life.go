@@ -88,16 +88,47 @@ func (t *Table) Hold(r Ref) {
 	if o.holds == ^uint32(0) {
 		panic("l1/table: too many holds")
 	}
+	t.used(r.index())
 	t.leave(r.index())
 	o.holds++
 	t.enter(r.index())
 }
 
-// Release takes one hold off r. The last one makes it the most recently used,
+// Spill holds ready object r, dirty or not, for the disk, which reads its bytes, until
+// [Table.Spilled]. It is no use of r.
+func (t *Table) Spill(r Ref) {
+	o := t.object(r)
+	mustBe(o, StateReady, "spill")
+	if o.spilling {
+		panic("l1/table: spill of an object that is on its way already")
+	}
+	t.leave(r.index())
+	o.holds++
+	o.spilling = true
+	t.enter(r.index())
+}
+
+// Spilled ends a [Table.Spill]: r's bytes are on disk, or never will be.
+func (t *Table) Spilled(r Ref) {
+	o := t.object(r)
+	if !o.spilling {
+		panic("l1/table: the end of a spill that is not under way")
+	}
+	t.leave(r.index())
+	o.holds--
+	o.spilling, o.dirty = false, false
+	if o.holds == 0 && o.state == StateDoomed {
+		t.free(r.index())
+		return
+	}
+	t.enter(r.index())
+}
+
+// Release takes one hold of [Table.Hold] off r. The last one makes it the most recently used,
 // or frees it when it was deleted.
 func (t *Table) Release(r Ref) {
 	o := t.object(r)
-	if o.holds == 0 {
+	if o.holds == 0 || o.holds == 1 && o.spilling {
 		panic("l1/table: release of an object that nobody holds")
 	}
 	t.leave(r.index())
@@ -109,8 +140,8 @@ func (t *Table) Release(r Ref) {
 	t.enter(r.index())
 }
 
-// Cleaned says that r's bytes are on disk or never will be: r may be evicted
-// when it is not held. It changes nothing for a clean object, and for one that
+// Cleaned says that r's bytes are not to go to disk: r may be evicted when it is
+// not held. It changes nothing for a clean object, and for one that
 // was deleted while held.
 func (t *Table) Cleaned(r Ref) {
 	o := t.object(r)
@@ -118,6 +149,9 @@ func (t *Table) Cleaned(r Ref) {
 		return
 	}
 	mustBe(o, StateReady, "cleaning")
+	if o.spilling {
+		panic("l1/table: cleaning of an object that is on its way to disk")
+	}
 	if !o.dirty {
 		return
 	}
@@ -160,8 +194,15 @@ func (t *Table) Delete(r Ref) bool {
 // recently used when their last hold is released or they are cleaned. It changes
 // nothing for an object that is not ready.
 func (t *Table) Touch(r Ref) {
-	if o := t.object(r); o.state == StateReady {
-		t.policy.touch(r.index(), o.hash, o.evictable())
+	o, i := t.object(r), r.index()
+	if o.state != StateReady {
+		return
+	}
+	t.used(i)
+	t.policy.touch(i, o.hash, o.evictable() && o.pin == PinNone)
+	if o.evictable() && o.pin == PinSoft {
+		t.pins.remove(i)
+		t.pins.push(listSoft, i)
 	}
 }
 
@@ -182,6 +223,9 @@ func (t *Table) retire(i uint32) {
 	if o.holds == 0 {
 		t.free(i)
 		return
+	}
+	if o.pin != PinNone {
+		o.pinTo(PinNone)
 	}
 	o.dirty = false // what is deleted need not reach the disk
 	o.moveTo(StateDoomed)

@@ -23,9 +23,14 @@ type modelObject struct {
 	holds uint32
 	dirty bool
 	data  uint32
+	pin   Pin
+
+	spilling bool
 }
 
-func (o *modelObject) evictable() bool { return o.state == StateReady && o.holds == 0 && !o.dirty }
+func (o *modelObject) evictable() bool {
+	return o.state == StateReady && o.holds == 0 && !o.dirty && o.pin != PinHard
+}
 
 // A model does with a map what the table does with arrays.
 type model struct {
@@ -59,7 +64,7 @@ func (m *model) unindex(o *modelObject) {
 }
 
 // evicted removes what the table evicted, which must be what it may evict.
-func (m *model) evicted(before uint64) int {
+func (m *model) evicted(before uint64, soft bool) int {
 	n := 0
 	for i := 0; i < len(m.all); {
 		o := m.all[i]
@@ -67,7 +72,7 @@ func (m *model) evicted(before uint64) int {
 			i++
 			continue
 		}
-		require.True(m.t, o.evictable(), "evicted %+v", *o)
+		require.True(m.t, o.evictable() && (soft || o.pin != PinSoft), "evicted %+v", *o)
 		m.forget(o)
 		n++
 	}
@@ -76,11 +81,11 @@ func (m *model) evicted(before uint64) int {
 	return n
 }
 
-func (m *model) freeBytes() (free, evictable int64) {
+func (m *model) freeBytes(soft bool) (free, evictable int64) {
 	free = m.ready
 	for _, o := range m.all {
 		free -= Footprint(o.size)
-		if o.evictable() {
+		if o.evictable() && (soft || o.pin != PinSoft) {
 			evictable += Footprint(o.size)
 		}
 	}
@@ -105,13 +110,13 @@ func (m *model) pickSize() int64 {
 func (m *model) start() {
 	k := key(m.rng.IntN(120))
 	size := m.pickSize()
-	s, op := StateStaged, m.tab.Stage
+	s, soft := StateStaged, m.rng.IntN(3) == 0
 	if m.rng.IntN(3) == 0 {
-		s, op = StateLoading, m.tab.Load
+		s = StateLoading
 	}
-	free, evictable := m.freeBytes()
+	free, evictable := m.freeBytes(soft)
 	before := m.tab.Usage().Evictions
-	ref, ext, res := op(&k, size)
+	ref, ext, res := m.tab.Start(&k, size, s, soft)
 	m.ends[res]++
 	old := m.byKey[k]
 	require.Equal(m.t, old != nil, res == ExistsReady || res == ExistsBusy)
@@ -121,7 +126,7 @@ func (m *model) start() {
 		require.Equal(m.t, before, m.tab.Usage().Evictions)
 		return
 	}
-	n := m.evicted(before)
+	n := m.evicted(before, soft)
 	switch res {
 	case Staged:
 		require.Equal(m.t, size, ext.Len)
@@ -132,7 +137,7 @@ func (m *model) start() {
 		require.Greater(m.t, size, m.size)
 		require.Zero(m.t, n)
 	case NoSpace:
-		m.noSpace(size, free, evictable, n)
+		m.noSpace(size, free, evictable, n, soft)
 	case Again:
 		require.NotZero(m.t, n, "asking again must end")
 	case ExistsReady, ExistsBusy:
@@ -140,15 +145,15 @@ func (m *model) start() {
 }
 
 // noSpace proves that there was none.
-func (m *model) noSpace(size, free, evictable int64, evicted int) {
+func (m *model) noSpace(size, free, evictable int64, evicted int, soft bool) {
 	if free+evictable < Footprint(size) {
 		require.Zero(m.t, evicted, "futile evictions")
 		return
 	}
-	_, evictable = m.freeBytes()
+	_, evictable = m.freeBytes(soft)
 	left := 0
 	for _, o := range m.all {
-		if o.evictable() {
+		if o.evictable() && (soft || o.pin != PinSoft) {
 			left++
 		}
 	}
@@ -232,29 +237,83 @@ func (m *model) retired(o *modelObject) {
 		return
 	}
 	m.unindex(o)
-	o.state, o.dirty = StateDoomed, false
+	o.state, o.dirty, o.pin = StateDoomed, false, PinNone
 }
 
 func (m *model) reader(o *modelObject) {
 	doomed := o.state == StateDoomed
-	switch n := m.rng.IntN(10); {
+	switch n := m.rng.IntN(14); {
 	case n < 3 && o.holds < 4:
 		m.tab.Hold(o.ref)
 		o.holds++
-	case n < 7 && o.holds > 0:
+		m.used(o)
+	case n < 7 && o.holds > 0 && (o.holds > 1 || !o.spilling):
 		m.tab.Release(o.ref)
 		if o.holds--; o.holds == 0 && doomed {
 			m.forget(o)
 		}
 	case n < 8:
-		m.tab.Cleaned(o.ref)
-		o.dirty = false
+		m.disk(o)
 	case n < 9:
 		m.tab.Touch(o.ref)
+		m.used(o)
+	case n < 13:
+		m.pin(o)
 	default:
 		require.Equal(m.t, !doomed, m.tab.Delete(o.ref))
 		if !doomed {
 			m.retired(o)
+		}
+	}
+}
+
+func (m *model) used(o *modelObject) {
+	if o.pin == PinLapsed {
+		o.pin = PinNone
+	}
+}
+
+// disk goes on with what the disk does with an object.
+func (m *model) disk(o *modelObject) {
+	switch {
+	case o.spilling:
+		m.tab.Spilled(o.ref)
+		o.spilling, o.dirty = false, false
+		if o.holds--; o.holds == 0 && o.state == StateDoomed {
+			m.forget(o)
+		}
+	case o.state == StateReady && m.rng.IntN(2) == 0:
+		m.tab.Spill(o.ref)
+		o.spilling = true
+		o.holds++
+	default:
+		m.tab.Cleaned(o.ref)
+		o.dirty = false
+	}
+}
+
+// pin changes the pin of an object. Those that live are a few, so that the pool does not
+// fill up with them.
+func (m *model) pin(o *modelObject) {
+	if o.state != StateReady {
+		return
+	}
+	switch n := m.rng.IntN(6); {
+	case n == 0 && o.pin != PinHard:
+		m.tab.Pin(o.ref, PinSoft)
+		o.pin = PinSoft
+	case n == 1:
+		m.tab.Pin(o.ref, PinHard)
+		o.pin = PinHard
+	case n < 4:
+		require.Equal(m.t, o.pin.pinned(), m.tab.Lapse(o.ref.Entry()))
+		if o.pin.pinned() {
+			o.pin = PinLapsed
+		}
+	default:
+		require.Equal(m.t, o.pin.pinned(), m.tab.Unpin(o.ref))
+		if o.pin.pinned() {
+			o.pin = PinNone
 		}
 	}
 }
@@ -285,16 +344,19 @@ func (m *model) compare() {
 		}
 		if o.dirty {
 			want.Dirty += bytes
-			if o.holds == 0 {
-				want.DirtyUnheld += bytes
-			}
 		}
-		if o.evictable() {
-			want.Evictable += bytes
+		switch {
+		case o.pin.pinned():
+		case o.spilling && o.holds == 1:
+			want.Spilling += bytes
+		case o.dirty && o.holds == 0:
+			want.Unspilled += bytes
 		}
+		m.countPin(&want, o)
 		got := modelObject{
 			ref: o.ref, key: *m.tab.Key(o.ref), size: m.tab.Extent(o.ref).Len, state: m.tab.State(o.ref),
 			holds: m.tab.Holds(o.ref), dirty: m.tab.Dirty(o.ref), data: m.tab.Data(o.ref),
+			pin: m.tab.PinOf(o.ref), spilling: o.spilling,
 		}
 		if got != *o { // not require: it is slow, and these are millions
 			m.t.Fatalf("got %+v, want %+v", got, *o)
@@ -312,6 +374,26 @@ func (m *model) compare() {
 		if (o != nil) != ok || ok && (o.ref != r || o.state != s) {
 			m.t.Fatalf("got %x, %v, %v, want %+v", r, s, ok, o)
 		}
+	}
+}
+
+func (m *model) countPin(want *Usage, o *modelObject) {
+	bytes := Footprint(o.size)
+	if o.pin.pinned() {
+		want.Pinned++
+	}
+	if o.pin == PinSoft {
+		want.PinnedSoft += bytes
+	}
+	if o.pin == PinHard {
+		want.PinnedHard += bytes
+	}
+	switch {
+	case !o.evictable():
+	case o.pin == PinSoft:
+		want.Yielding += bytes
+	default:
+		want.Evictable += bytes
 	}
 }
 
@@ -384,6 +466,10 @@ func (m *model) drain() {
 			m.tab.Delete(o.ref)
 			m.retired(o)
 		case StateDoomed:
+			if o.spilling {
+				m.disk(o)
+				continue
+			}
 			m.tab.Release(o.ref)
 			if o.holds--; o.holds == 0 {
 				m.forget(o)

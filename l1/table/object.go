@@ -11,7 +11,9 @@ type object struct {
 	next       uint32 // spare list
 	hash       uint32
 	state      State
+	pin        Pin  // ready only
 	dirty      bool // ready only: the disk should have its bytes and has not
+	spilling   bool // ready or doomed: one of the holds is the disk's
 }
 
 func (o *object) extent() Extent {
@@ -21,10 +23,16 @@ func (o *object) extent() Extent {
 	return Extent{Off: o.off, Len: o.size}
 }
 
-// evictable is the whole rule of who may be evicted; exactly these objects are
-// on the evictable list.
+// evictable is the whole rule of who may be evicted; exactly these objects are in the
+// lists that victims are taken from.
 func (o *object) evictable() bool {
-	return o.state == StateReady && o.holds == 0 && !o.dirty
+	return o.state == StateReady && o.holds == 0 && !o.dirty && o.pin != PinHard
+}
+
+// cleaning says whether the end of a spill, under way or yet to begin, is all that an object
+// waits for to be free, or evictable though nothing that is pinned goes.
+func (o *object) cleaning() bool {
+	return !o.pin.pinned() && (o.dirty && o.holds == 0 || o.spilling && o.holds == 1)
 }
 
 // object returns the living object of r.

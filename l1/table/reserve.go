@@ -27,16 +27,23 @@ type hole struct {
 // reserve finds memory and an entry for an object of size bytes. It is certain
 // to succeed, over as many calls as it returns [Again], if there is a way to
 // succeed by evicting and nobody else takes what was freed.
-func (t *Table) reserve(size int64) (off int64, res Result) {
+//
+// With soft set that includes softly pinned objects, which the caller asks for when
+// evicting all else would not do.
+func (t *Table) reserve(size int64, soft bool) (off int64, res Result) {
 	if size < 0 || size > t.memory.Size() {
 		return 0, TooLarge
 	}
 	need := Footprint(size)
-	if t.memory.FreeBytes()+t.sums.evictable < need {
+	most := t.memory.FreeBytes() + t.sums.evictable
+	if soft {
+		most += t.sums.yielding
+	}
+	if most < need {
 		return 0, NoSpace // evicting all of it would be for nothing
 	}
 	if !t.hasEntry() {
-		i := t.policy.victim()
+		i := t.victim(soft)
 		if i == 0 {
 			return 0, NoSpace
 		}
@@ -52,7 +59,7 @@ func (t *Table) reserve(size int64) (off int64, res Result) {
 		if work >= workMax {
 			return 0, Again
 		}
-		looks, ok := t.makeRoom(need)
+		looks, ok := t.makeRoom(need, soft)
 		if !ok {
 			return 0, NoSpace
 		}
@@ -63,15 +70,15 @@ func (t *Table) reserve(size int64) (off int64, res Result) {
 // makeRoom evicts one object: the policy's choice while there are not enough
 // bytes, and then one that makes a hole larger. It returns how many blocks it
 // looked at; ok is false when there is none to evict.
-func (t *Table) makeRoom(need int64) (looks int, ok bool) {
+func (t *Table) makeRoom(need int64, soft bool) (looks int, ok bool) {
 	if t.hole.active && t.memory.FreeBytes() >= need {
-		if i := t.holeNeighbour(); i != 0 {
+		if i := t.holeNeighbour(soft); i != 0 {
 			t.hole.at = t.evict(i)
 			return 0, true
 		}
 		t.hole.active = false
 	}
-	first := t.policy.victim()
+	first := t.victim(soft)
 	if first == 0 {
 		return 0, false
 	}
@@ -81,13 +88,13 @@ func (t *Table) makeRoom(need int64) (looks int, ok bool) {
 	}
 	i := first
 	for range candidatesMax {
-		ok, n := t.promising(i, need)
+		ok, n := t.promising(i, need, soft)
 		looks += n
 		if ok {
 			t.hole = hole{at: t.evict(i), active: true}
 			return looks, true
 		}
-		if i = t.policy.after(i); i == 0 {
+		if i = t.after(i, soft); i == 0 {
 			break
 		}
 	}
@@ -97,17 +104,17 @@ func (t *Table) makeRoom(need int64) (looks int, ok bool) {
 
 // holeNeighbour returns the evictable object next to the hole, 0 if there is
 // none or the hole is no free block any more.
-func (t *Table) holeNeighbour() uint32 {
+func (t *Table) holeNeighbour(soft bool) uint32 {
 	if !t.memory.isFree(t.hole.at) {
 		return 0
 	}
 	if right := t.memory.after(t.hole.at); right != nowhere {
-		if i := t.memory.owner[right]; t.objects[i].evictable() {
+		if i := t.memory.owner[right]; t.mayGo(i, soft) {
 			return i
 		}
 	}
 	if left := t.memory.before(t.hole.at); left != nowhere {
-		if i := t.memory.owner[left]; t.objects[i].evictable() {
+		if i := t.memory.owner[left]; t.mayGo(i, soft) {
 			return i
 		}
 	}
@@ -117,7 +124,7 @@ func (t *Table) holeNeighbour() uint32 {
 // promising says whether the run of free and evictable blocks around evictable
 // object i is as large as needed, as far as a bounded look can tell, and how
 // many blocks it looked at.
-func (t *Table) promising(i uint32, need int64) (ok bool, looks int) {
+func (t *Table) promising(i uint32, need int64, soft bool) (ok bool, looks int) {
 	o := &t.objects[i]
 	if o.size == 0 {
 		return false, 1
@@ -127,10 +134,10 @@ func (t *Table) promising(i uint32, need int64) (ok bool, looks int) {
 	right, left := t.memory.after(start), t.memory.before(start)
 	for ; looks < neighboursMax && run < need; looks++ {
 		switch {
-		case t.yields(right):
+		case t.yields(right, soft):
 			run += int64(t.memory.length(right)) * Unit
 			right = t.memory.after(right)
-		case t.yields(left):
+		case t.yields(left, soft):
 			run += int64(t.memory.length(left)) * Unit
 			left = t.memory.before(left)
 		default:
@@ -141,11 +148,11 @@ func (t *Table) promising(i uint32, need int64) (ok bool, looks int) {
 }
 
 // yields says whether the block at a unit is free or may be evicted.
-func (t *Table) yields(unit uint32) bool {
+func (t *Table) yields(unit uint32, soft bool) bool {
 	if unit == nowhere {
 		return false
 	}
-	return t.memory.isFree(unit) || t.objects[t.memory.owner[unit]].evictable()
+	return t.memory.isFree(unit) || t.mayGo(t.memory.owner[unit], soft)
 }
 
 // evict frees evictable object i and returns the start of the free block that
@@ -167,7 +174,7 @@ func (t *Table) evict(i uint32) uint32 {
 func (t *Table) Trim(most int64) bool {
 	t.trimmed = most
 	for work := 0; t.memory.Ready()-t.memory.FreeBytes() > most; work += evictionWork {
-		i := t.policy.victim()
+		i := t.victim(false)
 		if i == 0 || work >= workMax {
 			return false
 		}

@@ -23,7 +23,7 @@ package table
 // nobody holds it; doomed by the last Release.
 //
 // The index knows staged, loading and ready objects and no others. Only a
-// ready, unheld and clean object is ever evicted.
+// ready, unheld and clean object that is not pinned hard is ever evicted.
 type State uint8
 
 // The states of an object.

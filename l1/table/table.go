@@ -6,7 +6,7 @@
 // The files, in the order a request meets them: index.go (key to object),
 // reserve.go (memory for a new object, evicting as needed), allocator.go and
 // classes.go (which bytes), state.go and life.go (what may happen next),
-// policy.go and adaptive.go (who is evicted).
+// policy.go, adaptive.go and pin.go (who is evicted).
 //
 // Everything lives in arrays made by [New], indexed by uint32 and free of
 // pointers, so that no operation allocates and the garbage collector has
@@ -28,6 +28,10 @@ type Key struct {
 type Ref uint64
 
 func newRef(index, generation uint32) Ref { return Ref(index)<<32 | Ref(generation) }
+
+// Entry is the index of the entry, from 1 to [Config.MaxObjects]. Another life of
+// the same entry has it too.
+func (r Ref) Entry() uint32 { return r.index() }
 
 func (r Ref) index() uint32      { return uint32(r >> 32) }
 func (r Ref) generation() uint32 { return uint32(r) }
@@ -105,6 +109,7 @@ type Table struct {
 	touched uint32   // entries above this one were never used
 	index   index
 	policy  policy
+	pins    rings // of evictable objects that are not the policy's
 	trimmed int64 // bytes that the last Trim left, all of the pool before
 	hole    hole
 	sums    sums
@@ -120,6 +125,7 @@ func New(cfg Config) *Table {
 		panic("l1/table: number of objects is out of range")
 	}
 	t := &Table{objects: make([]object, cfg.MaxObjects+1), policy: newPolicy(cfg), trimmed: MaxSize}
+	t.pins = newRings(cfg.MaxObjects, pinLists)
 	t.memory.init(cfg.Size)
 	t.index.init(cfg)
 	return t
@@ -142,18 +148,21 @@ func (t *Table) Find(k *Key) (Ref, State, bool) {
 
 // Stage makes a staged object of size bytes for one writer, to be ended by
 // [Table.Publish], [Table.Abort] or [Table.Quarantine]. It evicts what it needs
-// in bounded steps. When the key has an object already, that one is returned.
+// in bounded steps, but nothing that is pinned. When the key has an object already,
+// that one is returned.
 func (t *Table) Stage(k *Key, size int64) (Ref, Extent, Result) {
-	return t.start(k, size, StateStaged)
+	return t.Start(k, size, StateStaged, false)
 }
 
 // Load is [Table.Stage] for an object whose bytes come from disk, to be ended
 // by [Table.Loaded] or [Table.LoadFailed].
 func (t *Table) Load(k *Key, size int64) (Ref, Extent, Result) {
-	return t.start(k, size, StateLoading)
+	return t.Start(k, size, StateLoading, false)
 }
 
-func (t *Table) start(k *Key, size int64, s State) (Ref, Extent, Result) {
+// Start is [Table.Stage] or [Table.Load], as s says. With soft set it also evicts softly
+// pinned objects: the caller asks for it once evicting all else would not do.
+func (t *Table) Start(k *Key, size int64, s State, soft bool) (Ref, Extent, Result) {
 	h := t.index.hash(k)
 	if i := t.find(k, h); i != 0 {
 		o := &t.objects[i]
@@ -162,7 +171,7 @@ func (t *Table) start(k *Key, size int64, s State) (Ref, Extent, Result) {
 		}
 		return newRef(i, o.generation), o.extent(), ExistsBusy
 	}
-	off, res := t.reserve(size)
+	off, res := t.reserve(size, soft)
 	if res != Staged {
 		return 0, Extent{}, res
 	}

@@ -13,21 +13,30 @@ type Usage struct {
 	Quarantined int64 // bytes of writers that lost them
 	Held        int64 // bytes of objects with holds, in whatever state
 	Dirty       int64 // of Resident, bytes that the disk has not
-	DirtyUnheld int64 // of Dirty, bytes that nobody holds
-	Evictable   int64 // of Resident, bytes that may be evicted now
+	Unspilled   int64 // of Dirty, bytes that can be had once the disk has them; it does not read them yet
+	Spilling    int64 // of Resident and Doomed, bytes that can be had once the disk has read them
+	Evictable   int64 // of Resident, bytes that may be evicted now, softly pinned ones left out
+	Yielding    int64 // of PinnedSoft, bytes that may be evicted when nothing else is left
+	PinnedSoft  int64 // of Resident
+	PinnedHard  int64 // of Resident
+	Pinned      int   // objects, softly or hard
 	Objects     int   // entries in use, in whatever state
 	Evictions   uint64
 }
 
 // sums are kept by enter and leave alone, in bytes.
 type sums struct {
-	state       [stateCount]int64
-	held        int64
-	dirty       int64
-	dirtyUnheld int64
-	evictable   int64
-	objects     int
-	evictions   uint64
+	state     [stateCount]int64
+	held      int64
+	dirty     int64
+	unspilled int64
+	spilling  int64
+	evictable int64
+	yielding  int64
+	pins      [pinCount]int64
+	pinned    int
+	objects   int
+	evictions uint64
 }
 
 // Usage returns the sums. It costs nothing.
@@ -44,8 +53,13 @@ func (t *Table) Usage() Usage {
 		Quarantined: s.state[StateQuarantined],
 		Held:        s.held,
 		Dirty:       s.dirty,
-		DirtyUnheld: s.dirtyUnheld,
+		Unspilled:   s.unspilled,
+		Spilling:    s.spilling,
 		Evictable:   s.evictable,
+		Yielding:    s.yielding,
+		PinnedSoft:  s.pins[PinSoft],
+		PinnedHard:  s.pins[PinHard],
+		Pinned:      s.pinned,
 		Objects:     s.objects,
 		Evictions:   s.evictions,
 	}
@@ -65,32 +79,44 @@ func (s *sums) add(o *object, n int64) {
 	}
 	if o.dirty {
 		s.dirty += bytes
-		if o.holds == 0 {
-			s.dirtyUnheld += bytes
-		}
 	}
-	if o.evictable() {
+	switch {
+	case !o.cleaning():
+	case o.spilling:
+		s.spilling += bytes
+	default:
+		s.unspilled += bytes
+	}
+	if o.pin.pinned() {
+		s.pins[o.pin] += bytes
+		s.pinned += int(n)
+	}
+	switch {
+	case !o.evictable():
+	case o.pin == PinSoft:
+		s.yielding += bytes
+	default:
 		s.evictable += bytes
 	}
 }
 
 // leave takes object i out of the sums and the evictable ones, before its state,
-// holds or dirt change.
+// holds, pin or dirt change.
 func (t *Table) leave(i uint32) {
 	o := &t.objects[i]
 	t.sums.add(o, -1)
 	if o.evictable() {
-		t.policy.unlink(i)
+		t.unlink(i)
 	}
 }
 
 // enter puts object i into the sums and, as the most recently used one, among the
-// evictable ones, as its state, holds and dirt say.
+// evictable ones, as its state, holds, pin and dirt say.
 func (t *Table) enter(i uint32) {
 	o := &t.objects[i]
 	t.sums.add(o, 1)
 	if o.evictable() {
-		t.policy.link(i)
+		t.link(i)
 	}
 }
 

@@ -70,6 +70,8 @@ type Config struct {
 	ParkedCap    int           // waiting requests of one instance
 	TransferTime time.Duration // after which an open store is refused at commit, and a connection closed that does not move its payload
 	LeaseTime    time.Duration // after which a lease without slots ends
+	PinBudget    int64         // bytes that may be pinned; 0: a quarter of the pool; negative: PIN is unsupported
+	PinTime      time.Duration // how long a pin may last
 
 	Seed     uint64
 	HashMask uint64 // 0: all bits; tests fold the hash to make keys collide
@@ -101,6 +103,12 @@ func (c Config) WithDefaults() Config {
 	if c.LeaseTime == 0 {
 		c.LeaseTime = time.Minute
 	}
+	if c.PinBudget == 0 {
+		c.PinBudget = c.Pool.Size / 4
+	}
+	if c.PinTime == 0 {
+		c.PinTime = time.Hour
+	}
 	return c
 }
 
@@ -120,6 +128,10 @@ func (c Config) Validate() error {
 		return fmt.Errorf("engine: %d transfers, of which an instance has half at most", c.Transfers)
 	case c.Entries < c.Transfers:
 		return fmt.Errorf("engine: %d entries for %d transfers", c.Entries, c.Transfers)
+	case c.PinBudget > c.Pool.Size:
+		return fmt.Errorf("engine: %d bytes may be pinned in a pool of %d", c.PinBudget, c.Pool.Size)
+	case c.PinTime < time.Millisecond || c.PinTime > pinTimeMax:
+		return fmt.Errorf("engine: a pin may last %v: give a millisecond to %v", c.PinTime, pinTimeMax)
 	}
 	return nil
 }

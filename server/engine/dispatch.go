@@ -47,8 +47,10 @@ func (e *Engine) onFrame(id ConnID, h *proto.Header, body []byte) {
 		e.onDelete(c, &r, body)
 	case proto.OpClear:
 		e.onClear(c, &r, body)
-	case proto.OpPin, proto.OpUnpin:
-		e.refuse(&r, proto.StatusUnsupported)
+	case proto.OpPin:
+		e.onPin(c, &r, body)
+	case proto.OpUnpin:
+		e.onUnpin(c, &r, body)
 	case proto.OpTouch:
 		e.onTouch(c, &r, body)
 	case proto.OpStats:

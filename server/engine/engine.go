@@ -57,11 +57,11 @@ type Engine struct {
 	parkedFirst   uint32 // waiting, first come first served
 	parkedLast    uint32
 	timers        timers // of transfers, then of parked requests
+	pins          timers // of pinned objects, by entry
 	dirty         dirtyQueue
 	refused       refusedQueue // what the disk would not take, to be tried again
 	spilling      int          // puts the log has not ended
 	spillingBytes int64        // of them
-	againBytes    int64        // of those that are clean
 	memoryFreed   bool         // since parked requests were last tried
 	short         bool         // memory was, since all that is dirty last went to disk
 	evicting      bool         // an allocation of this turn found that the next one may succeed
@@ -89,6 +89,8 @@ type requests struct {
 	retrieve proto.PrepareRetrieve
 	release  proto.Release
 	remove   proto.Delete
+	pin      proto.Pin
+	unpin    proto.Unpin
 	touch    proto.Touch
 	diskKeys []seglog.Key
 }
@@ -98,6 +100,7 @@ type replies struct {
 	lookup    proto.LookupReply
 	prepare   proto.PrepareStoreReply
 	retrieve  proto.PrepareRetrieveReply
+	pin       proto.PinReply
 	stats     proto.StatsReply
 	instances proto.InstancesReply
 	transfers proto.TransfersReply
@@ -130,6 +133,7 @@ func New(cfg Config, host Host) (*Engine, error) {
 		parkedFirst: none,
 		parkedLast:  none,
 		timers:      newTimers(cfg.Transfers + cfg.Parked),
+		pins:        newTimers(cfg.Objects + 1),
 		dirty:       newDirtyQueue(cfg.Objects),
 		refused:     newRefusedQueue(cfg.Objects),
 		out:         make([]byte, 0, outSize),
@@ -166,6 +170,7 @@ func listNext(i, n int) uint32 {
 // Step handles one event. It queues work on the host and is never called from within it.
 func (e *Engine) Step(ev *Event) {
 	e.now = ev.Now
+	e.lapse(lapseStep) // a pin that is over keeps nothing from this event
 	switch ev.Kind {
 	case EventOpen:
 		e.onOpen(ev.Conn, ev.Peer)
@@ -198,6 +203,7 @@ func (e *Engine) Step(ev *Event) {
 func (e *Engine) Flush(now time.Duration) {
 	e.now = now
 	e.again, e.evicting = false, false
+	e.lapse(keysATurn)
 	e.fireTimers()
 	e.stepClears()
 	if e.log != nil {
@@ -256,6 +262,9 @@ const degradedTick = 250 * time.Millisecond
 // NextTick says when the engine wants an EventTick at the latest, if it wants one.
 func (e *Engine) NextTick() (time.Duration, bool) {
 	at, ok := e.timers.next()
+	if p, pinned := e.pins.next(); pinned && (!ok || p < at) {
+		at, ok = p, true
+	}
 	if e.again || len(e.clears) > 0 || e.log != nil && e.log.Pending() {
 		return e.now, true
 	}

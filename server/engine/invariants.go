@@ -19,7 +19,7 @@ func (e *Engine) CheckInvariants() error {
 	}
 	holds := map[table.Ref]uint32{}
 	for _, check := range []func(map[table.Ref]uint32) error{
-		e.checkOps, e.checkInstances, e.checkEntries, e.checkParked,
+		e.checkOps, e.checkInstances, e.checkEntries, e.checkParked, e.checkPins,
 	} {
 		if err := check(holds); err != nil {
 			return err
@@ -205,6 +205,26 @@ func (e *Engine) checkEntry(p *transfer, n uint32, holds map[table.Ref]uint32) e
 		return fmt.Errorf("engine: entry %d is %v, its object %v, its transfer %v", n, q.state, s, p.state)
 	}
 	return nil
+}
+
+// checkPins recounts what is pinned: each object has a deadline within the greatest time, and
+// all are within the budget.
+func (e *Engine) checkPins(map[table.Ref]uint32) error {
+	var bytes int64
+	var wrong error
+	n := 0
+	e.table.EachPinned(func(r table.Ref) {
+		n++
+		bytes += table.Footprint(e.table.Extent(r).Len)
+		if i := r.Entry(); e.pins.pos[i] < 0 || e.pins.at[i] > e.now+e.cfg.PinTime {
+			wrong = fmt.Errorf("engine: object %d is pinned until %v, it is %v", i, e.pins.at[i], e.now)
+		}
+	})
+	if u := e.table.Usage(); bytes != u.PinnedSoft+u.PinnedHard || n != u.Pinned || bytes > max(e.cfg.PinBudget, 0) {
+		return fmt.Errorf("engine: %d objects of %d bytes are pinned (%d of %d soft and %d hard counted), of %d that may be",
+			n, bytes, u.Pinned, u.PinnedSoft, u.PinnedHard, e.cfg.PinBudget)
+	}
+	return wrong
 }
 
 func (e *Engine) checkParked(map[table.Ref]uint32) error {

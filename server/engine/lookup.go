@@ -256,14 +256,10 @@ func (e *Engine) startLoad(k *table.Key, pa patience) (ref table.Ref, short int6
 	if o == none {
 		return 0, max(size, 1) // too many loads at once
 	}
-	ref, ext, got := e.table.Load(k, size)
-	for n := 0; got == table.Again && n < againMax; n++ {
-		ref, ext, got = e.table.Load(k, size)
-	}
+	ref, ext, got := e.place(k, size, table.StateLoading, pa)
 	if got != table.Staged {
 		e.endOp(e.opID(o), opLoad)
 		if got == table.NoSpace || got == table.Again {
-			e.wasShort(got)
 			return 0, max(size, 1)
 		}
 		return 0, 0

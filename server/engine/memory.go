@@ -5,15 +5,39 @@ import "github.com/slotcache/slotcache/l1/table"
 // againMax bounds how often one allocation may go on evicting within a step.
 const againMax = 64
 
-// toBeHad is how many bytes can be allocated now, if they lie together.
+// place makes an object in state s, staged or loading, and evicts what it has to. What is
+// pinned softly goes last: a request that waits for memory has dirty objects spilled first.
+func (e *Engine) place(k *table.Key, size int64, s table.State, pa patience) (ref table.Ref, ext table.Extent, got table.Result) {
+	ref, ext, got = e.start(k, size, s, false)
+	if got == table.NoSpace && !(pa.wait && e.mayFree(size)) {
+		e.short = true // it is: what is pinned goes while other things are dirty
+		ref, ext, got = e.start(k, size, s, true)
+	}
+	if got == table.NoSpace || got == table.Again {
+		e.wasShort(got)
+	}
+	return ref, ext, got
+}
+
+// start asks the table for an object, as long as it evicts for it and that is not too long.
+func (e *Engine) start(k *table.Key, size int64, s table.State, soft bool) (ref table.Ref, ext table.Extent, got table.Result) {
+	ref, ext, got = e.table.Start(k, size, s, soft)
+	for n := 0; got == table.Again && n < againMax; n++ {
+		ref, ext, got = e.table.Start(k, size, s, soft)
+	}
+	return ref, ext, got
+}
+
+// toBeHad is how many bytes can be allocated now, if they lie together, and leave what is
+// pinned alone.
 func toBeHad(u *table.Usage) int64 { return u.Ready - u.Used + u.Evictable }
 
 // mayFree says whether work under way could free size bytes: what remains is held, pinned
 // or staged, and waiting for it would be waiting for other clients.
 func (e *Engine) mayFree(size int64) bool {
 	u := e.table.Usage()
-	if e.evicting || u.Ready < u.Capacity && !e.populated {
-		return true // evictions go on in the next turn, or the pool grows
+	if e.evicting || e.lapsing() || u.Ready < u.Capacity && !e.populated {
+		return true // evictions or the ends of pins go on in the next turn, or the pool grows
 	}
 	coming := e.coming(&u)
 	// Objects of no length are no bytes, but they take a place in the table.
@@ -23,9 +47,9 @@ func (e *Engine) mayFree(size int64) bool {
 // coming is how many bytes work under way can free. What a stalled disk has its hands on comes when it does.
 func (e *Engine) coming(u *table.Usage) int64 {
 	if e.stalled() {
-		return max(u.Dirty-e.spillingBytes+e.againBytes, 0) // those deleted meanwhile are not dirty any more
+		return u.Unspilled
 	}
-	return u.Dirty + u.Loading + e.againBytes
+	return u.Unspilled + u.Spilling + u.Loading
 }
 
 // wasShort notes that an allocation failed.

@@ -34,6 +34,10 @@ type Counters struct {
 	Quarantined     uint64 // transfers
 	Evicted         uint64 // times that an operator ended an instance
 	Denied          uint64 // peers that did not come in
+	Pins            uint64 // keys pinned, or pinned for longer
+	PinsRefused     uint64 // keys that were to be
+	PinsExpired     uint64
+	Unpins          uint64
 }
 
 // Metrics is all that can be told of an engine: gauges of now, and counters.
@@ -52,6 +56,7 @@ type Metrics struct {
 	Ops         int // host work under way
 	DirtyQueue  int // objects that wait for their spill
 	Refused     int // objects that the disk would not take, to be tried again; some may be gone
+	PinBudget   int64
 }
 
 // A Quarantine is what processes may still touch though the server gave up on it.
@@ -81,6 +86,7 @@ func (e *Engine) Metrics(dst *Metrics) {
 	*dst = Metrics{
 		IOEngine: e.ioEngine, Memory: e.table.Usage(), Counters: e.counters, Quarantine: e.quarantineNow(),
 		Transfers: e.transfersOpen, Ops: e.opsBusy, DirtyQueue: e.dirty.len(), Refused: e.refused.count,
+		PinBudget: max(e.cfg.PinBudget, 0),
 	}
 	if e.log != nil {
 		dst.DiskOn, dst.Disk, dst.DiskState = true, e.log.Stats(), e.log.State()
@@ -137,6 +143,10 @@ func (m *Metrics) Each(f func(name string, value uint64)) {
 	f("l1_doomed_bytes", uint64(u.Doomed))
 	f("l1_dirty_bytes", uint64(u.Dirty))
 	f("l1_evictable_bytes", uint64(u.Evictable))
+	f("l1_pinned_soft_bytes", uint64(u.PinnedSoft))
+	f("l1_pinned_hard_bytes", uint64(u.PinnedHard))
+	f("l1_pin_budget_bytes", uint64(m.PinBudget))
+	f("l1_pinned_objects", uint64(u.Pinned))
 	f("l1_objects", uint64(u.Objects))
 	f("l1_evictions_total", u.Evictions)
 	m.eachDisk(f)
@@ -166,6 +176,10 @@ func (m *Metrics) Each(f func(name string, value uint64)) {
 	f("quarantined_total", c.Quarantined)
 	f("evicted_instances_total", c.Evicted)
 	f("denied_total", c.Denied)
+	f("pins_total", c.Pins)
+	f("pins_refused_total", c.PinsRefused)
+	f("pins_expired_total", c.PinsExpired)
+	f("unpins_total", c.Unpins)
 }
 
 func (m *Metrics) eachDisk(f func(name string, value uint64)) {

@@ -55,7 +55,6 @@ type op struct {
 	size       int64   // spill, load
 	sum        uint64  // spill: of the bytes, if summed
 	summed     bool    // spill
-	again      bool    // spill: of an object that is clean, because the disk refused it before
 	req        request // fence, receive
 	deleted    uint64  // fence: what the reply will say
 	waits      uint8   // fence: parts that are not done yet

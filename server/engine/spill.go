@@ -179,14 +179,10 @@ func (e *Engine) put(d dirtyItem, key *seglog.Key) putResult {
 		}
 		return putRefused
 	}
-	e.table.Hold(d.ref)
+	e.table.Spill(d.ref)
 	e.ops[o].ref, e.ops[o].size, e.ops[o].sum, e.ops[o].summed = d.ref, d.size, d.sum, d.summed
 	e.spilling++
 	e.spillingBytes += d.size
-	if !e.table.Dirty(d.ref) {
-		e.ops[o].again = true
-		e.againBytes += d.size
-	}
 	return putBegun
 }
 
@@ -195,9 +191,6 @@ func (e *Engine) put(d dirtyItem, key *seglog.Key) putResult {
 func (e *Engine) spillEnded(o op, res seglog.Result) {
 	e.spilling--
 	e.spillingBytes -= o.size
-	if o.again {
-		e.againBytes -= o.size
-	}
 	switch res {
 	case seglog.ResultOK:
 		e.counters.Spills++
@@ -209,8 +202,7 @@ func (e *Engine) spillEnded(o op, res seglog.Result) {
 		e.counters.SpillsDropped++
 		e.refused.push(dirtyItem{ref: o.ref, size: o.size, sum: o.sum, summed: o.summed})
 	}
-	e.table.Cleaned(o.ref)
-	e.table.Release(o.ref)
+	e.table.Spilled(o.ref)
 	e.memoryFreed = true
 }
 

@@ -86,10 +86,7 @@ func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32, pa pati
 		e.table.Touch(ref) // who stores it has computed it: it was in demand
 		return proto.StoreResult{Status: proto.StatusExists}, false
 	}
-	ref, ext, got := e.table.Stage(key, size)
-	for n := 0; got == table.Again && n < againMax; n++ {
-		ref, ext, got = e.table.Stage(key, size)
-	}
+	ref, ext, got := e.place(key, size, table.StateStaged, pa)
 	switch got {
 	case table.Staged:
 		e.addEntry(t, ref, entryStaged, pos)
@@ -101,7 +98,6 @@ func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32, pa pati
 	case table.TooLarge:
 		return proto.StoreResult{Status: proto.StatusTooLarge}, false
 	case table.NoSpace, table.Again:
-		e.wasShort(got)
 	}
 	return proto.StoreResult{}, true
 }
