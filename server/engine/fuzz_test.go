@@ -14,7 +14,7 @@ import (
 func fuzzSetup() setup {
 	return setup{
 		slots: 16, diskSize: 256 << 10, segment: 64 << 10, records: 100, arena: seglog.ArenaMin, quiet: true,
-		cfg: Config{Conns: 8, Ops: 32, Entries: 64, Transfers: 16, Parked: 4, Instances: 5, Objects: 32, LeaseTime: 30 * time.Second},
+		cfg: Config{Conns: 8, Ops: 32, Entries: 64, Transfers: 16, Parked: 4, Instances: 5, Objects: 32, LeaseTime: 30 * time.Second, PinTime: time.Minute},
 	}
 }
 
@@ -55,6 +55,9 @@ func FuzzEngine(f *testing.F) {
 		third := z.worker(3, 300)
 		out := third.prepared(third.prepare(0, slotSize, "z"))
 		require.Equal(t, proto.StatusReserved, out.Results[0].Status)
+		z.advance(z.e.cfg.PinTime)
+		z.settle()
+		require.Equal(t, [2]int64{}, z.gauge(), "a pin outlives its time")
 	})
 }
 
@@ -144,6 +147,13 @@ func fuzzSeeds(f *testing.F) {
 		evict := proto.AppendEvict(nil, &proto.Evict{Instance: 1, Kill: kill})
 		add(frame(0, proto.OpPrepareStore, prepare), frame(1, proto.OpEvict, evict), frame(0, proto.OpCommitStore, commit), []byte{event},
 			frame(0, proto.OpAbortStore, proto.AppendAbortStore(nil, &proto.AbortStore{Transfer: 1 << 32})), frame(1, proto.OpEvict, evict), []byte{settle})
+	}
+	for _, hard := range []bool{false, true} {
+		pin := proto.AppendPin(nil, &proto.Pin{Hard: hard, TTLMs: 20_000, Keys: keys})
+		unpin := proto.AppendUnpin(nil, &proto.Unpin{Keys: testKeys("a")})
+		add(frame(0, proto.OpPrepareStore, prepare), frame(0, proto.OpCommitStore, commit), frame(1, proto.OpPin, pin), []byte{endIO, endIO},
+			frame(1, proto.OpPrepareStore, large), frame(0, proto.OpUnpin, unpin), frame(1, proto.OpDelete, proto.AppendDelete(nil, &proto.Delete{Keys: testKeys("b")})),
+			[]byte{13}, frame(0, proto.OpPin, pin), []byte{settle, 21}, frame(0, proto.OpClear, proto.AppendClear(nil, &proto.Clear{})))
 	}
 	add(frame(1, proto.OpUnregister, nil), frame(1, proto.OpStats, nil), frame(0, proto.OpTransfers, proto.AppendTransfers(nil, &proto.Transfers{})))
 }

@@ -43,6 +43,8 @@ type model struct {
 	verdict  map[proto.Op]int
 	replies  int
 
+	pinned [len(modelSpaces)]map[int]modelPin // by namespace and key
+
 	// By namespace and key. A delete begins an epoch: a value of an earlier one must not
 	// come back.
 	epoch  [len(modelSpaces)][modelKeys]int
@@ -67,7 +69,7 @@ func sizeOf(key int) uint64 { return uint64([]int{0, 100, 4096, 5000, 9000, 2000
 
 // modelConfigs are the engines and disks that the model runs on. Small tables get full.
 func modelConfigs() []setup {
-	small := Config{Conns: 24, Ops: 96, Entries: 96, Transfers: 32, Parked: 8, Instances: 12, Objects: 80}
+	small := Config{Conns: 24, Ops: 96, Entries: 96, Transfers: 32, Parked: 8, Instances: 12, Objects: 80, PinTime: 2 * time.Second}
 	set := func(disk, segment int64, f func(c *Config)) setup {
 		s := setup{slots: modelSlots, diskSize: disk, segment: segment, records: 256, cfg: small}
 		f(&s.cfg)
@@ -107,6 +109,7 @@ func TestModel(t *testing.T) {
 	verdict := map[proto.Op]int{}
 	for _, seed := range seeds {
 		for i, s := range modelConfigs() {
+			s = withPolicy(s, seed, i)
 			if !t.Run(fmt.Sprintf("seed %d config %d", seed, i), func(t *testing.T) { runModel(t, seed, steps, s, verdict) }) {
 				return
 			}
@@ -114,6 +117,7 @@ func TestModel(t *testing.T) {
 	}
 	for _, op := range []proto.Op{
 		proto.OpPrepareStore, proto.OpCommitStore, proto.OpLookup, proto.OpPrepareRetrieve, proto.OpDelete, proto.OpClear,
+		proto.OpPin, proto.OpUnpin,
 	} {
 		require.NotZero(t, verdict[op], "%v never succeeded: the model tests nothing", op)
 	}
@@ -132,12 +136,12 @@ func fromEnv(name string, otherwise int) int {
 // runModel runs one model and counts in verdict what succeeded.
 func runModel(t *testing.T, seed uint64, steps int, s setup, verdict map[proto.Op]int) {
 	t.Helper()
-	t.Logf("seed %d, write %v, hash mask %#x", seed, s.cfg.Write, s.cfg.HashMask)
+	t.Logf("seed %d, %v", seed, s)
 	m := &model{setup: s, r: rand.New(rand.NewPCG(seed, 1)), pidNext: 1000, verdict: verdict}
 	m.begin(t, nil)
 	defer func() {
 		if t.Failed() {
-			t.Logf("failed at seed %d, write %v", seed, s.cfg.Write)
+			t.Logf("failed at seed %d, %v", seed, s)
 		}
 	}()
 	m.run(steps)
@@ -164,6 +168,9 @@ func (m *model) begin(t testing.TB, disk *simDisk) {
 	m.fail = m.fault
 	m.workers = make([]*modelWorker, modelWorkers)
 	m.zombies, m.holdings = nil, nil
+	for space := range m.pinned {
+		m.pinned[space] = map[int]modelPin{}
+	}
 }
 
 func (m *model) run(steps int) {
@@ -172,6 +179,7 @@ func (m *model) run(steps int) {
 		m.faulty = m.faulty || m.faults
 		m.act()
 		m.collect()
+		m.checkPinned()
 	}
 	m.faults = false
 }
@@ -229,7 +237,11 @@ func (m *model) actOf(i int) {
 		}
 		return
 	}
-	switch n := m.r.IntN(204); {
+	switch n := m.r.IntN(216); {
+	case n >= 208:
+		m.pinSome(w, c)
+	case n >= 204:
+		m.unpinSome(w, c)
 	case n >= 202:
 		m.evictOne(c)
 	case n >= 200:
