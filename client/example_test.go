@@ -202,3 +202,29 @@ func ExampleConn_Stats() {
 	// Output:
 	// slotcache true <nil>
 }
+
+func ExampleWorker_Pin() {
+	addr, stop := exampleServer()
+	defer stop()
+	w := exampleWorker(addr)
+	defer func() { _ = w.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	system := []client.Key{{1}, {2}} // the chunks of a prompt that many requests begin with
+	if _, err := w.Put(ctx, 0, system[0], []byte("You are helpful.")); err != nil {
+		fmt.Println(err)
+		return
+	}
+	pins, err := w.Pin(ctx, client.PinRequest{Keys: system, TTL: time.Minute, Hard: true, Load: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(pins.Pinned, pins.TTL, pins.Results)
+	n, err := w.Unpin(ctx, 0, system)
+	fmt.Println("unpinned:", n, err)
+	// Output:
+	// 1 1m0s [ok miss]
+	// unpinned: 1 <nil>
+}

@@ -259,23 +259,44 @@ func (c *fakeConn) keysOp(q *fakeRequest) (proto.Status, []byte) {
 		}
 		return proto.StatusOKNotDurable, proto.AppendClearReply(nil, &proto.ClearReply{Deleted: uint64(n)})
 	}
-	if q.Op != proto.OpDelete && q.Op != proto.OpTouch {
+	if q.Op == proto.OpPin {
+		return 0, c.pin(q.Body)
+	}
+	if q.Op != proto.OpDelete && q.Op != proto.OpTouch && q.Op != proto.OpUnpin {
 		return proto.StatusUnsupported, nil
 	}
-	var x proto.Delete // a touch has the same fields
+	var x proto.Delete // touch and unpin have the same fields
 	require.NoError(s.t, proto.ParseDelete(q.Body, &x))
 	require.LessOrEqual(s.t, len(x.Keys), int(s.cfg.maxKeys))
 	var n uint32
 	for _, k := range x.Keys {
 		key := c.key(x.Layout, k)
-		if o := s.objects[key]; o != nil {
+		if o := s.objects[key]; o != nil && (q.Op != proto.OpUnpin || o.pinned) {
 			n++
+			o.pinned = false
 			if q.Op == proto.OpDelete {
 				s.remove(key, o)
 			}
 		}
 	}
 	return 0, proto.AppendDeleteReply(nil, &proto.DeleteReply{Deleted: n})
+}
+
+// pin grants a minute at most.
+func (c *fakeConn) pin(body []byte) []byte {
+	var x proto.Pin
+	require.NoError(c.s.t, proto.ParsePin(body, &x))
+	require.LessOrEqual(c.s.t, len(x.Keys), int(c.s.cfg.maxKeys))
+	out := proto.PinReply{TTLMs: min(x.TTLMs, 60_000)}
+	for _, k := range x.Keys {
+		st := proto.StatusMiss
+		if o := c.s.objects[c.key(x.Layout, k)]; o != nil {
+			o.pinned, st = true, proto.StatusOK
+			out.Pinned++
+		}
+		out.Results = append(out.Results, st)
+	}
+	return proto.AppendPinReply(nil, &out)
 }
 
 func (s *fakeServer) remove(k fakeKey, o *fakeObject) {

@@ -53,9 +53,10 @@ type fakeKey struct {
 }
 
 type fakeObject struct {
-	slot  proto.Slot
-	holds int
-	gone  bool
+	slot   proto.Slot
+	holds  int
+	gone   bool
+	pinned bool
 }
 
 type fakeTransfer struct {

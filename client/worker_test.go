@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -171,11 +172,45 @@ func TestKeysAreDeletedTouchedAndCleared(t *testing.T) {
 	cleared, err := w.Clear(ctx)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, cleared)
+}
+
+func TestKeysArePinnedInAsManyRequestsAsTheyTake(t *testing.T) {
+	s := newFake(t, fakeConfig{kind: proto.ShmFd, maxKeys: 8})
+	w := open(t, s, Registration{})
+	ctx := testContext(t)
+	storeAll(t, w, 0, 12, 100)
+	s.ops()
+	r, err := w.Pin(ctx, PinRequest{Keys: keysOf(2, 18), TTL: time.Microsecond, Load: true})
+	require.NoError(t, err)
+	s.idle()
+	require.Equal(t, map[proto.Op]int{proto.OpLookup: 3, proto.OpPin: 3, proto.OpRelease: 2}, s.ops())
+	want := make([]proto.Status, 18)
+	for i := range want[10:] {
+		want[10+i] = proto.StatusMiss
+	}
+	require.Equal(t, &PinResult{Pinned: 10, TTL: time.Millisecond, Results: want}, r)
+	n, err := w.Unpin(ctx, 0, keysOf(0, 12))
+	require.NoError(t, err)
+	require.Equal(t, 10, n)
+	r, err = w.Pin(ctx, PinRequest{})
+	require.NoError(t, err)
+	require.Zero(t, r.Pinned)
+	_, err = w.Pin(ctx, PinRequest{Layout: 9})
+	require.ErrorContains(t, err, "layout")
+
+	s.onNext(proto.OpPin, fakeAct{status: proto.StatusUnsupported})
 	_, err = w.Pin(ctx, PinRequest{Keys: keysOf(0, 1)})
 	require.ErrorIs(t, err, &StatusError{Status: proto.StatusUnsupported})
-	_, err = w.Unpin(ctx, 0, keysOf(0, 1))
-	require.ErrorIs(t, err, &StatusError{Op: proto.OpUnpin, Status: proto.StatusUnsupported})
 	require.NotErrorIs(t, err, ErrMiss)
+	s.setHook(func(r *fakeRequest) fakeAct {
+		if r.Op == proto.OpPin {
+			return fakeAct{raw: reply(r, proto.Header{}, proto.AppendPinReply(nil, &proto.PinReply{}), 0), skip: true}
+		}
+		return fakeAct{}
+	})
+	_, err = w.Pin(ctx, PinRequest{Keys: keysOf(0, 1)})
+	require.ErrorIs(t, err, ErrReply, "no result for a key")
+	s.setHook(nil)
 }
 
 func TestAConnectionIsEnoughToLookAtAServer(t *testing.T) {

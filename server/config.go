@@ -86,6 +86,8 @@ type Limits struct {
 	// How long a connection waits for its first frame, for the rest of a frame, and for its
 	// peer to take replies.
 	HelloTime, FrameTime, ReaderTime time.Duration
+	PinBudget                        int64 // negative: nothing is pinned
+	PinTime                          time.Duration
 }
 
 // withDefaults fills in what is zero.

@@ -333,6 +333,7 @@ func (s *Server) openEngine() error {
 		Conns: len(s.r.conns), Instances: l.Instances, Transfers: l.Transfers, Entries: l.Entries,
 		Objects: l.Objects, Parked: l.Parked, Ops: l.Ops,
 		InstanceCap: l.InstanceCap, TransferTime: l.TransferTime, LeaseTime: l.LeaseTime, Seed: seed,
+		PinBudget: l.PinBudget, PinTime: l.PinTime,
 	}, s.r)
 	if err != nil {
 		return fmt.Errorf("server: %w", err)

@@ -44,6 +44,8 @@ type command struct {
 	Put       putCommand       `cmd:"" help:"Store a file's content."`
 	Get       getCommand       `cmd:"" help:"Write a stored value to a file."`
 	Rm        rmCommand        `cmd:"" help:"Remove values."`
+	Pin       pinCommand       `cmd:"" help:"Keep values in memory for a time."`
+	Unpin     unpinCommand     `cmd:"" help:"Let pinned values go again, whoever pinned them."`
 	Clear     clearCommand     `cmd:"" help:"Remove every value of the namespace, whoever stored it."`
 	Instances instancesCommand `cmd:"" help:"List the registered workers and what they hold, or end one."`
 	Transfers transfersCommand `cmd:"" help:"List the open stores, retrieves and leases."`
@@ -143,9 +145,19 @@ func statusAdvice(refused *client.StatusError, token bool) string {
 		return "the token is not for this namespace"
 	case proto.StatusBadVersion:
 		return "the server speaks another version of the protocol; use the slotcache that came with it"
+	case proto.StatusUnsupported:
+		if refused.Op == proto.OpPin {
+			return "the server lets nothing be pinned; start it with a --pin-budget"
+		}
 	case proto.StatusNoSpace:
+		if refused.Op == proto.OpPin {
+			return "the budget for pins is spent; unpin something, or start the server with a larger --pin-budget"
+		}
 		return "memory is held or being written; try again, or start the server with a larger --l1-size"
 	case proto.StatusTooLarge:
+		if refused.Op == proto.OpPin {
+			return "the value is larger than the whole budget for pins; start the server with a larger --pin-budget"
+		}
 		return "the value does not fit into the pool; start the server with a larger --l1-size"
 	case proto.StatusBusy:
 		return "somebody else is writing it, or a limit is reached; try again"

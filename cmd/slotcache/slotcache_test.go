@@ -161,7 +161,7 @@ func TestTheServerTellsHowItDoes(t *testing.T) {
 
 func TestErrorsSayWhatToDo(t *testing.T) {
 	dir := cmdtest.Dir(t)
-	for _, args := range [][]string{{"ping"}, {"stats"}, {"instances"}, {"transfers"}, {"instances", "evict", "1"}, {"put", "k", "-"}, {"get", "k", "-"}, {"rm", "k"}, {"clear"}} {
+	for _, args := range [][]string{{"ping"}, {"stats"}, {"instances"}, {"transfers"}, {"instances", "evict", "1"}, {"put", "k", "-"}, {"get", "k", "-"}, {"rm", "k"}, {"pin", "k"}, {"unpin", "k"}, {"clear"}} {
 		r := cli(t, dir, "", args...)
 		require.Equal(t, 1, r.Code, "%v", args)
 		require.Contains(t, r.Stderr, "s.sock", "%v", args)

@@ -34,6 +34,8 @@ type command struct {
 	Listen   []string      `help:"Address to listen on, unix:PATH or tcp:HOST:PORT; may be repeated. Default: unix:${socket}" placeholder:"ADDR" sep:"none"`
 	L1Size   *flags.Size   `name:"l1-size" help:"Size of the memory pool. Default: a quarter of the free memory, at most 4GiB." placeholder:"SIZE"`
 	L1Policy string        `name:"l1-policy" help:"Which objects leave memory first: adaptive (by what would have served the requests of late best), lru (those not used for the longest time), s3fifo (those that did not prove themselves in a small queue)." enum:"adaptive,lru,s3fifo" default:"adaptive"`
+	Pinned   *flags.Size   `name:"pin-budget" help:"Most bytes of the pool that clients may pin; 0 for none. Default: a quarter of the pool." placeholder:"SIZE"`
+	PinTime  time.Duration `name:"pin-time" help:"Longest time that something stays pinned." default:"1h"`
 	L2Dir    *string       `name:"l2-dir" help:"Directory of the disk store; an empty one for none. Default: $$XDG_CACHE_HOME/slotcache or ~/.cache/slotcache." placeholder:"DIR"`
 	L2Size   *flags.Size   `name:"l2-size" help:"Most bytes the disk store takes. Default: a tenth of the free space, at most 16GiB." placeholder:"SIZE"`
 	L2Write  string        `name:"l2-write" help:"When objects go to disk: through (soon after commit), back (when memory runs short), off (never)." enum:"through,back,off" default:"through"`
@@ -90,7 +92,7 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 	default:
 		cfg.Write = engine.WriteThrough
 	}
-	for _, step := range []func(*server.Config, *slog.Logger) error{c.Access.admit, c.listen, c.share, c.memory, c.disk, c.metrics} {
+	for _, step := range []func(*server.Config, *slog.Logger) error{c.Access.admit, c.listen, c.share, c.memory, c.pins, c.disk, c.metrics} {
 		if err := step(&cfg, log); err != nil {
 			return cfg, err
 		}
@@ -185,6 +187,25 @@ func (c *command) memory(cfg *server.Config, log *slog.Logger) error {
 		return fmt.Errorf("a quarter of the %v of free memory is less than %v; free some or give --l1-size", flags.Size(free), flags.Size(l1SizeMin))
 	}
 	cfg.L1Size = size
+	return nil
+}
+
+// pins is how much of the pool may be pinned, and for how long.
+func (c *command) pins(cfg *server.Config, _ *slog.Logger) error {
+	if c.PinTime < time.Millisecond || c.PinTime > engine.PinTimeMax {
+		return flags.Usagef("--pin-time: %v: give 1ms to %v; to have nothing pinned give --pin-budget 0", c.PinTime, engine.PinTimeMax)
+	}
+	cfg.Limits.PinTime = c.PinTime
+	if c.Pinned == nil {
+		return nil
+	}
+	if int64(*c.Pinned) > cfg.L1Size {
+		return flags.Usagef("--pin-budget: %v is more than the pool of %v", *c.Pinned, flags.Size(cfg.L1Size))
+	}
+	cfg.Limits.PinBudget = int64(*c.Pinned)
+	if *c.Pinned == 0 {
+		cfg.Limits.PinBudget = -1
+	}
 	return nil
 }
 

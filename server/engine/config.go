@@ -130,8 +130,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("engine: %d entries for %d transfers", c.Entries, c.Transfers)
 	case c.PinBudget > c.Pool.Size:
 		return fmt.Errorf("engine: %d bytes may be pinned in a pool of %d", c.PinBudget, c.Pool.Size)
-	case c.PinTime < time.Millisecond || c.PinTime > pinTimeMax:
-		return fmt.Errorf("engine: a pin may last %v: give a millisecond to %v", c.PinTime, pinTimeMax)
+	case c.PinTime < time.Millisecond || c.PinTime > PinTimeMax:
+		return fmt.Errorf("engine: a pin may last %v: give a millisecond to %v", c.PinTime, PinTimeMax)
 	}
 	return nil
 }

@@ -12,11 +12,12 @@ import (
 // weaker or shorter, so that those who pin the same object need not know of each other,
 // and a PIN that is sent again does no harm.
 
+// PinTimeMax is the longest that PIN's milliseconds can say.
+const PinTimeMax = (1<<32 - 1) * time.Millisecond
+
 const (
 	// pinTimeDefault is how long a pin lasts when PIN does not say.
 	pinTimeDefault = 10 * time.Minute
-	// pinTimeMax is the longest that PIN's milliseconds can say.
-	pinTimeMax = (1<<32 - 1) * time.Millisecond
 	// pinPart bounds the pinned objects, of whatever size, to this part of the table, as the
 	// default budget does the bytes.
 	pinPart = 4

@@ -186,7 +186,7 @@ func TestTheTimeOfAPin(t *testing.T) {
 	c = w.worker(1, 100)
 	c.store(1, "a")
 	require.EqualValues(t, pinTimeDefault.Milliseconds(), c.pin(soft, 0, "a").TTLMs)
-	require.EqualValues(t, time.Hour.Milliseconds(), c.pin(soft, pinTimeMax, "a").TTLMs)
+	require.EqualValues(t, time.Hour.Milliseconds(), c.pin(soft, PinTimeMax, "a").TTLMs)
 }
 
 // TestAPinThatEndsInTheTurnOfAnEviction keeps nothing from it: time is that of the event.
