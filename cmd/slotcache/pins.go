@@ -28,12 +28,10 @@ func (c *pinCommand) Run(s *session) error {
 		}
 		missing, last := 0, error(nil)
 		for i, st := range r.Results {
-			switch st {
-			case proto.StatusOK:
-			case proto.StatusMiss:
+			if st == proto.StatusMiss {
 				missing++
 				_, _ = fmt.Fprintf(os.Stderr, "%s: pin %q: not cached\n", name, c.Keys[i]) // the exit code says it too
-			default:
+			} else if st != proto.StatusOK {
 				last = fmt.Errorf("pin %q: %w", c.Keys[i], &client.StatusError{Op: proto.OpPin, Status: st})
 			}
 		}

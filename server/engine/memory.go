@@ -9,7 +9,7 @@ const againMax = 64
 // pinned softly goes last: a request that waits for memory has dirty objects spilled first.
 func (e *Engine) place(k *table.Key, size int64, s table.State, pa patience) (ref table.Ref, ext table.Extent, got table.Result) {
 	ref, ext, got = e.start(k, size, s, false)
-	if got == table.NoSpace && !(pa.wait && e.mayFree(size)) {
+	if got == table.NoSpace && (!pa.wait || !e.mayFree(size)) {
 		e.short = true // it is: what is pinned goes while other things are dirty
 		ref, ext, got = e.start(k, size, s, true)
 	}

@@ -33,10 +33,10 @@ func (c *client) pin(hard bool, ttl time.Duration, keys ...string) proto.PinRepl
 	return out
 }
 
-// pinned pins one key and returns its result.
-func (c *client) pinned(hard bool, ttl time.Duration, key string) proto.Status {
+// pinned pins one key for a minute and returns its result.
+func (c *client) pinned(hard bool, key string) proto.Status {
 	c.w.t.Helper()
-	return c.pin(hard, ttl, key).Results[0]
+	return c.pin(hard, time.Minute, key).Results[0]
 }
 
 func (c *client) unpin(keys ...string) int {
@@ -137,8 +137,8 @@ func TestPinsAtTheEdgeOfTheBudget(t *testing.T) {
 	require.EqualValues(t, 4, c.pin(hard, time.Minute, keys[:4]...).Pinned, "they are within the budget already")
 	require.Equal(t, [2]int64{0, 4 * slotSize}, w.gauge())
 	require.Equal(t, 1, c.unpin(keys[0]))
-	require.Equal(t, ok, c.pinned(soft, time.Minute, keys[4]))
-	require.Equal(t, full, c.pinned(soft, time.Minute, keys[0]))
+	require.Equal(t, ok, c.pinned(soft, keys[4]))
+	require.Equal(t, full, c.pinned(soft, keys[0]))
 	require.EqualValues(t, 5, w.e.counters.PinsRefused)
 
 	// What takes no bytes takes a place in the table.
@@ -215,8 +215,8 @@ func TestWhoMayPinAndUnpin(t *testing.T) {
 		Layouts: []proto.Layout{{Name: "bf16", Dims: []uint32{2, 4}, Size: layoutMax}},
 	}), nil).h.Status)
 	a.store(slotSize, "k")
-	require.Equal(t, proto.StatusMiss, stranger.pinned(hard, time.Minute, "k"))
-	require.Equal(t, proto.StatusOK, a.pinned(hard, time.Minute, "k"))
+	require.Equal(t, proto.StatusMiss, stranger.pinned(hard, "k"))
+	require.Equal(t, proto.StatusOK, a.pinned(hard, "k"))
 	require.Zero(t, stranger.unpin("k"))
 	require.Equal(t, proto.StatusDenied, reader.call(proto.OpPin, 0, proto.AppendPin(nil, &proto.Pin{Keys: testKeys("k")}), nil).h.Status)
 	require.Equal(t, proto.StatusDenied, reader.call(proto.OpUnpin, 0, proto.AppendUnpin(nil, &proto.Unpin{Keys: testKeys("k")}), nil).h.Status)
@@ -239,10 +239,10 @@ func TestPinsOfWhatIsNotReady(t *testing.T) {
 	w := newWorld(t, setup{slots: 16, diskSize: 1 << 20, segment: 64 << 10})
 	a, b := w.worker(1, 100), w.worker(2, 200)
 	out := a.prepared(a.prepare(0, slotSize, "staged"))
-	require.Equal(t, proto.StatusBusy, b.pinned(hard, time.Minute, "staged"))
+	require.Equal(t, proto.StatusBusy, b.pinned(hard, "staged"))
 	w.advance(time.Hour)
 	require.EqualValues(t, slotSize, w.e.table.Usage().Quarantined)
-	require.Equal(t, proto.StatusMiss, b.pinned(hard, time.Minute, "staged"))
+	require.Equal(t, proto.StatusMiss, b.pinned(hard, "staged"))
 	require.Equal(t, proto.StatusOK, a.abort(out.Transfer))
 
 	a.store(slotSize, "k")
@@ -251,16 +251,16 @@ func TestPinsOfWhatIsNotReady(t *testing.T) {
 	w.settle()
 	w.fillUp(a, "more")
 	w.settle()
-	require.Equal(t, proto.StatusMiss, b.pinned(hard, time.Minute, "k"), "it is on disk only")
+	require.Equal(t, proto.StatusMiss, b.pinned(hard, "k"), "it is on disk only")
 	id := b.lookup(proto.LookupHold|proto.LookupLoad, time.Minute, "k")
-	require.Equal(t, proto.StatusBusy, b.pinned(hard, time.Minute, "k"), "it is being loaded")
+	require.Equal(t, proto.StatusBusy, b.pinned(hard, "k"), "it is being loaded")
 	w.settle()
 	lease := b.found(id).Lease
-	require.Equal(t, proto.StatusOK, b.pinned(hard, time.Minute, "k"))
+	require.Equal(t, proto.StatusOK, b.pinned(hard, "k"))
 	require.Equal(t, proto.StatusOK, a.call(proto.OpDelete, 0, proto.AppendDelete(nil, &proto.Delete{}), nil).h.Status)
 	a.post(proto.OpDelete, 0, proto.AppendDelete(nil, &proto.Delete{Keys: testKeys("k")}), nil)
 	require.Equal(t, [2]int64{}, w.gauge(), "it is held and doomed")
-	require.Equal(t, proto.StatusMiss, b.pinned(hard, time.Minute, "k"))
+	require.Equal(t, proto.StatusMiss, b.pinned(hard, "k"))
 	require.Zero(t, b.unpin("k"))
 	require.Equal(t, proto.StatusOK, b.release(lease))
 	w.settle()
@@ -287,7 +287,7 @@ func TestAPinWhileTheObjectIsSpilled(t *testing.T) {
 	require.EqualValues(t, 3, c.pin(hard, time.Second, "a", "b", "d").Pinned)
 	w.advance(2 * time.Second) // of one the pin ends before the spill
 	require.Equal(t, [2]int64{}, w.gauge())
-	require.Equal(t, proto.StatusOK, c.pinned(soft, time.Minute, "b"))
+	require.Equal(t, proto.StatusOK, c.pinned(soft, "b"))
 	c.post(proto.OpDelete, 0, proto.AppendDelete(nil, &proto.Delete{Keys: testKeys("d")}), nil)
 	w.settle()
 	u := w.e.table.Usage()
