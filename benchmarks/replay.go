@@ -103,6 +103,9 @@ func replayAt(ctx context.Context, opts *ReplayOptions, r *Report, node *Node) e
 		return err
 	}
 	r.ServerCPU = meter.spent()
+	if err := r.takeDisk(ctx, conn); err != nil {
+		return err
+	}
 	r.Pending, err = settle(ctx, conn, &before)
 	if err != nil {
 		r.Leak = err.Error()

@@ -1,12 +1,15 @@
 package benchmarks
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
 
 	"github.com/docker/go-units"
+
+	"github.com/slotcache/slotcache/client"
 )
 
 // A Report is the result of a replay. Rates are in 10^9 bytes a second: the bytes moved by
@@ -26,6 +29,10 @@ type Report struct {
 	HitBlocks        int64    `json:"prefix_hit_blocks"`
 	MemoryHits       int64    `json:"l1_hit_blocks"`
 	DiskHits         int64    `json:"l2_hit_blocks"`
+	DiskWritten      uint64   `json:"l2_write_bytes"` // all bytes, those of records written anew included
+	DiskRecords      uint64   `json:"l2_put_records"`
+	AdmitRefused     uint64   `json:"l2_admit_refused"` // times that admission kept an object from the disk
+	AdmitLate        uint64   `json:"l2_admit_late"`
 	Missed           int64    `json:"miss_blocks"`
 	Stored           int64    `json:"stored_blocks"`
 	Existed          int64    `json:"existing_blocks"` // misses that were cached all the same
@@ -95,6 +102,27 @@ func (r *Report) take(f *fleet) error {
 	return nil
 }
 
+// takeDisk fills in what the server's disk was given since the server began.
+func (r *Report) takeDisk(ctx context.Context, conn *client.Conn) error {
+	counters, err := conn.Stats(ctx)
+	if err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	for _, k := range counters {
+		switch k.Name { // without a disk store there are none
+		case "l2_write_bytes_total":
+			r.DiskWritten = k.Value
+		case "l2_puts_total":
+			r.DiskRecords = k.Value
+		case "l2_admit_refused_total":
+			r.AdmitRefused = k.Value
+		case "l2_admit_late_total":
+			r.AdmitLate = k.Value
+		}
+	}
+	return nil
+}
+
 // Err is what the replay found wrong, nil when nothing.
 func (r *Report) Err() error {
 	var found []error
@@ -123,6 +151,10 @@ func (r *Report) WriteTable(w io.Writer) error {
 	}
 	row("prefix hits", "%d of %d blocks: %.4f (infinite cache: %.4f)", r.HitBlocks, r.Blocks, r.HitRatio, r.InfiniteHitRatio)
 	row("  from memory, disk", "%d, %d", r.MemoryHits, r.DiskHits)
+	if r.DiskRecords > 0 {
+		row("written to disk", "%d blocks, %s in all; %d refused by admission, %d admitted for want of an opinion",
+			r.DiskRecords, units.BytesSize(float64(r.DiskWritten)), r.AdmitRefused, r.AdmitLate)
+	}
 	row("stored", "%d blocks; %d of the misses were cached all the same, %d found no room", r.Stored, r.Existed, r.FailedStores)
 	row("wrong bytes", "%d", r.WrongBytes)
 	row("failed requests", "%d (%d begun again, %d restarts of the server)", r.Errors, r.Retries, r.Restarts)

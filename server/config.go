@@ -53,6 +53,7 @@ type Config struct {
 	L2Size int64  // bytes it may take on disk
 	// L2WriteLimit is the most bytes written to it in a second; 0: no limit.
 	L2WriteLimit int64
+	Admit        engine.AdmitMode
 	// L2StallTime is how long an I/O of it may take until it counts as one that hangs; 0: 5 s.
 	L2StallTime time.Duration
 	Write       engine.WriteMode

@@ -67,6 +67,9 @@ func (r *reactor) Kill(w engine.WatchID) bool { return r.kill(w) }
 // Tell implements [engine.Host].
 func (r *reactor) Tell(n *engine.Notice) { r.tell(n) }
 
+// Sight implements [engine.Host].
+func (r *reactor) Sight(batch int, hashes []uint64) { r.sighter.ask(batch, hashes) }
+
 // DiskRoom implements [engine.Host].
 func (r *reactor) DiskRoom() int { return r.diskRoom() }
 

@@ -100,7 +100,9 @@ type reactor struct {
 	health    diskHealth
 	stallTime time.Duration // after which an I/O is one that hangs
 	helpers   helpers
+	sighter   *sighter // nil: nobody asks
 	results   []result
+	opinions  []opinion
 	alarm     alarm
 
 	populated  int64 // bytes of the pool that the engine knows of
@@ -284,6 +286,12 @@ func (r *reactor) news() {
 	}
 	for i := range r.results {
 		r.diskDone(r.results[i].op, r.results[i].res, r.results[i].sum)
+	}
+	if r.sighter != nil {
+		r.opinions = r.sighter.take(r.opinions[:0])
+		for _, o := range r.opinions {
+			r.post(engine.Event{Kind: engine.EventSighted, Op: engine.OpID(o.batch), Sum: o.known})
+		}
 	}
 	before := r.populated
 	if ready > r.populated {

@@ -329,7 +329,7 @@ func (s *Server) openEngine() error {
 	l := &s.cfg.Limits
 	core, err := engine.New(engine.Config{
 		Pool: s.poolInfo(), IOEngine: s.r.engine.String(), Boot: boot, Server: s.cfg.Version, Access: s.r.access,
-		Disk: log, Write: s.cfg.Write, Policy: s.cfg.Policy,
+		Disk: log, Write: s.cfg.Write, Admit: s.cfg.Admit, Policy: s.cfg.Policy,
 		Conns: len(s.r.conns), Instances: l.Instances, Transfers: l.Transfers, Entries: l.Entries,
 		Objects: l.Objects, Parked: l.Parked, Ops: l.Ops,
 		InstanceCap: l.InstanceCap, TransferTime: l.TransferTime, LeaseTime: l.LeaseTime, Seed: seed,
@@ -344,6 +344,13 @@ func (s *Server) openEngine() error {
 		s.r.helpers.dir = s.r.dir
 	}
 	s.closer.add("end the helpers", func() error { s.r.helpers.stop(); return nil })
+	if s.cfg.Admit == engine.AdmitTinyLFU && log != nil {
+		if s.r.sighter, err = newSighter(s.r.ring.Wake); err != nil {
+			return err
+		}
+		end := func() error { s.r.sighter.stop(); return nil }
+		s.closer.addAlways("end the sketch of admission", end, end)
+	}
 	return nil
 }
 

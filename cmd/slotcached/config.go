@@ -41,6 +41,7 @@ type command struct {
 	L2Write  string        `name:"l2-write" help:"When objects go to disk: through (soon after commit), back (when memory runs short), off (never)." enum:"through,back,off" default:"through"`
 	L2Limit  *flags.Size   `name:"l2-write-limit" help:"Most bytes written to the disk store in a second. Reads do not count, deletes do not wait. Default: no limit." placeholder:"SIZE"`
 	L2Stall  time.Duration `name:"l2-stall-time" help:"How long an I/O of the disk store may take until the disk counts as one that hangs; memory then goes on without it." default:"5s"`
+	L2Admit  string        `name:"l2-admit" help:"Which objects go to disk at all: all, seen-twice (those stored or used a second time), tinylfu (the same, as far as a frequency sketch remembers them)." enum:"all,seen-twice,tinylfu" default:"all"`
 	ShmName  *string       `name:"shm-name" help:"Name of the pool in /dev/shm; an empty one for no shared memory. Default: a nameless pool whose descriptor is passed." placeholder:"NAME"`
 	ShmMode  *string       `name:"shm-mode" help:"Mode of a named pool. Default: 0600." placeholder:"MODE"`
 	ShmDir   string        `name:"shm-dir" help:"Directory of a named pool, a tmpfs or hugetlbfs, which clients must be told of." default:"/dev/shm"`
@@ -83,6 +84,9 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 	}
 	if cfg.Engine, err = ring.ParseEngine(c.IOEngine); err != nil {
 		return cfg, flags.Usagef("--io-engine: %w", err)
+	}
+	if cfg.Admit, err = engine.ParseAdmitMode(c.L2Admit); err != nil {
+		return cfg, flags.Usagef("--l2-admit: %w", err)
 	}
 	switch c.L2Write {
 	case "back":

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -130,11 +131,23 @@ func (s *frozenServer) await(name, want string) {
 func (s *frozenServer) asleep() {
 	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
-		if err != nil || strings.Contains(string(stat), ") Z ") {
+		if err != nil || dying(string(stat)) {
 			return
 		}
 		require.Less(s.t, time.Since(begin), time.Minute, "%s", stat)
 	}
+}
+
+// dying says, of a process's stat, that its first thread has ended or is in the kernel to end (PF_EXITING, or
+// PF_SIGNALED: another thread ends them all).
+func dying(stat string) bool {
+	_, rest, _ := strings.Cut(stat, ") ")
+	words := strings.Fields(rest)
+	if len(words) < 7 {
+		return false
+	}
+	flags, err := strconv.ParseUint(words[6], 10, 64)
+	return words[0] == "Z" || err == nil && flags&(0x4|0x400) != 0
 }
 
 // A file system that is frozen hangs every write without an error. Memory goes on, deletes are answered, and with the

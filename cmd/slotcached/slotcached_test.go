@@ -41,6 +41,7 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--listen", "nowhere"}, "unix:PATH or tcp:HOST:PORT"},
 		{[]string{"--listen", "tcp:80"}, "port is missing"},
 		{[]string{"--l2-write", "sideways"}, "l2-write"},
+		{[]string{"--l2-admit", "some"}, "l2-admit"},
 		{[]string{"--l1-policy", "clairvoyant"}, "l1-policy"},
 		{[]string{"--l1-size", "16MiB", "--pin-budget", "17MiB"}, "--pin-budget"},
 		{[]string{"--pin-time", "0s"}, "--pin-time"},

@@ -38,6 +38,7 @@ func (h *bareHost) Watch(ConnID, WatchID) {}
 func (h *bareHost) Unwatch(WatchID)       {}
 func (h *bareHost) Kill(WatchID) bool     { return false }
 func (h *bareHost) Tell(*Notice)          {}
+func (h *bareHost) Sight(int, []uint64)   {}
 func (h *bareHost) DiskRoom() int         { return len(h.ios) - h.count }
 
 func (h *bareHost) Disk(io *seglog.IO) {

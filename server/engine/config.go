@@ -55,6 +55,7 @@ type Config struct {
 
 	Disk  *seglog.Log // nil: no disk tier
 	Write WriteMode
+	Admit AdmitMode
 
 	Policy table.Policy // of eviction from memory
 

@@ -59,6 +59,7 @@ type Engine struct {
 	timers        timers // of transfers, then of parked requests
 	pins          timers // of pinned objects, by entry
 	dirty         dirtyQueue
+	admission     admission
 	refused       refusedQueue // what the disk would not take, to be tried again
 	spilling      int          // puts the log has not ended
 	spillingBytes int64        // of them
@@ -136,6 +137,7 @@ func New(cfg Config, host Host) (*Engine, error) {
 		pins:        newTimers(cfg.Objects + 1),
 		dirty:       newDirtyQueue(cfg.Objects),
 		refused:     newRefusedQueue(cfg.Objects),
+		admission:   newAdmission(cfg.Admit),
 		out:         make([]byte, 0, outSize),
 	}
 	if cfg.IOEngine != "" {
@@ -194,6 +196,8 @@ func (e *Engine) Step(ev *Event) {
 	case EventPopulated:
 		e.populated = true
 		e.memoryFreed = true
+	case EventSighted:
+		e.onSighted(int(ev.Op), ev.Sum)
 	case EventTick:
 	}
 }
@@ -211,6 +215,7 @@ func (e *Engine) Flush(now time.Duration) {
 		e.drainOutcomes()
 		e.watchDisk()
 	}
+	e.askHost()
 	e.spill()
 	e.retryParked()
 	if e.log == nil {
@@ -267,6 +272,9 @@ func (e *Engine) NextTick() (time.Duration, bool) {
 	}
 	if e.again || len(e.clears) > 0 || e.log != nil && e.log.Pending() {
 		return e.now, true
+	}
+	if d, waits := e.opinionDue(); waits && (!ok || d < at) {
+		at, ok = d, true
 	}
 	if e.log != nil {
 		if d, late := e.log.Overdue(); late && (!ok || d < at) {

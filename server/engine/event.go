@@ -20,6 +20,7 @@ const (
 	EventGone                       // a watched process has ended: Watch
 	EventReady                      // more of the pool is populated: Res (bytes from its start)
 	EventPopulated                  // no more of the pool will be populated, be it all of it or not
+	EventSighted                    // the opinion on a Host.Sight: Op is its batch, Sum has a bit for each object that is to be admitted, the first one lowest
 	EventTick                       // time passed: only Now
 )
 

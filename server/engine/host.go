@@ -71,6 +71,10 @@ type Host interface {
 	// Tell says something for the log.
 	Tell(n *Notice)
 
+	// Sight tells of sightings of objects, 64 at most, by hashes of their names. EventSighted with
+	// this batch comes exactly once; objects are not kept waiting for it long. Only with AdmitTinyLFU.
+	Sight(batch int, hashes []uint64)
+
 	// DiskRoom is how many more calls of Disk the host takes now.
 	DiskRoom() int
 

@@ -100,7 +100,7 @@ func (e *Engine) count(c *conn, l layout, r *request, in *proto.Lookup) {
 	}
 end:
 	for i := len(e.refs); i > 0; i-- { // tail first: a prefix's tail is to go before its head
-		e.table.Touch(e.refs[i-1])
+		e.touch(e.refs[i-1])
 	}
 	out.FromMemory, out.FromDisk = memoryAt, diskAt
 	out.Hits = memoryAt + diskAt
@@ -211,7 +211,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 			continue
 		}
 		if e.table.State(ref) == table.StateReady {
-			e.table.Touch(ref)
+			e.touch(ref)
 			n := e.addEntry(t, ref, entryHeld, uint32(pos))
 			e.entries[n].fromDisk = fromDisk
 			continue

@@ -25,6 +25,9 @@ type Counters struct {
 	SpilledBytes    uint64
 	SpillsDropped   uint64 // objects the disk did not take
 	SpillsRetried   uint64 // of them, given to it again
+	Admitted        uint64 // objects that admission let go to disk
+	AdmitRefused    uint64 // those that it did not, when their turn came
+	AdmitLate       uint64 // those admitted because the opinion came too late
 	TooLargeForDisk uint64
 	Deletes         uint64
 	Clears          uint64
@@ -167,6 +170,9 @@ func (m *Metrics) Each(f func(name string, value uint64)) {
 	f("spilled_bytes_total", c.SpilledBytes)
 	f("spills_dropped_total", c.SpillsDropped)
 	f("spills_retried_total", c.SpillsRetried)
+	f("l2_admitted_total", c.Admitted)
+	f("l2_admit_refused_total", c.AdmitRefused)
+	f("l2_admit_late_total", c.AdmitLate)
 	f("too_large_for_l2_total", c.TooLargeForDisk)
 	f("deletes_total", c.Deletes)
 	f("clears_total", c.Clears)

@@ -77,7 +77,7 @@ func modelConfigs() []setup {
 	}
 	return []setup{
 		set(1<<20, 64<<10, func(*Config) {}),
-		set(16<<20, 1<<20, func(c *Config) { c.Write = WriteBack }),
+		set(16<<20, 1<<20, func(c *Config) { c.Write, c.Admit = WriteBack, AdmitTinyLFU }),
 		set(1<<20, 64<<10, func(c *Config) { c.Write = WriteOff }),
 		set(16<<20, 1<<20, func(c *Config) { c.HashMask = 3; c.Objects = 256 }),
 		set(1<<20, 64<<10, func(c *Config) {
@@ -87,6 +87,7 @@ func modelConfigs() []setup {
 			c.TransferTime = 5 * time.Second
 		}),
 		set(16<<20, 1<<20, func(c *Config) {
+			c.Admit = AdmitSeenTwice
 			c.Write, c.InstanceCap, c.Entries, c.Transfers, c.Ops = WriteBack, 1<<40, 512, 128, 512
 		}),
 	}

@@ -116,6 +116,7 @@ func (m *model) restart() {
 		}
 	}
 	m.setup.cfg.Write = WriteMode(m.r.IntN(3))
+	m.setup.cfg.Admit = AdmitMode(m.r.IntN(3))
 	m.setup.slots = []int{modelSlots, 16, 4}[m.r.IntN(3)] // some objects may be larger than the pool
 	t, disk := m.t, m.disk
 	m.begin(t, disk)

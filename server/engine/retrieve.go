@@ -146,7 +146,7 @@ func (e *Engine) onTouch(c *conn, r *request, body []byte) {
 	for i := len(in.Keys); i > 0; i-- {
 		key.Hash = in.Keys[i-1]
 		if ref, st, found := e.table.Find(&key); found && st == table.StateReady {
-			e.table.Touch(ref)
+			e.touch(ref)
 			touched++
 		}
 	}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/slotcache/slotcache/l1/table"
 	"github.com/slotcache/slotcache/l2/seglog"
 )
@@ -20,6 +22,8 @@ type dirtyItem struct {
 	size   int64
 	sum    uint64
 	summed bool
+	at     time.Duration // since when it is dirty
+	again  bool          // the disk did not take it before
 }
 
 // newDirtyQueue returns a queue for n objects in memory: each is in it once at most.
@@ -33,7 +37,7 @@ func (q *dirtyQueue) push(e *Engine, ref table.Ref, size int64, sum *uint64) {
 	if q.count == len(q.items) {
 		q.compact(e)
 	}
-	d := dirtyItem{ref: ref, size: size}
+	d := dirtyItem{ref: ref, size: size, at: e.now}
 	if sum != nil {
 		d.sum, d.summed = *sum, true
 	}
@@ -132,8 +136,19 @@ func (e *Engine) spillOne(d dirtyItem) bool {
 		e.memoryFreed = true
 		return true
 	}
+	switch e.worthDisk(&d) {
+	case verdictWait:
+		return false
+	case verdictRefuse:
+		e.table.Cleaned(d.ref)
+		e.counters.AdmitRefused++
+		e.memoryFreed = true
+		return true
+	case verdictAdmit:
+	}
 	switch e.put(d, &key) {
 	case putBegun:
+		e.counters.Admitted++
 		return true
 	case putLater:
 		return false
@@ -143,6 +158,7 @@ func (e *Engine) spillOne(d dirtyItem) bool {
 	// disk tier.
 	e.table.Cleaned(d.ref)
 	e.counters.SpillsDropped++
+	d.again = true
 	e.refused.push(d)
 	e.memoryFreed = true
 	return true
@@ -200,7 +216,7 @@ func (e *Engine) spillEnded(o op, res seglog.Result) {
 		e.counters.SpillsDropped++
 	case seglog.ResultIO:
 		e.counters.SpillsDropped++
-		e.refused.push(dirtyItem{ref: o.ref, size: o.size, sum: o.sum, summed: o.summed})
+		e.refused.push(dirtyItem{ref: o.ref, size: o.size, sum: o.sum, summed: o.summed, again: true})
 	}
 	e.table.Spilled(o.ref)
 	e.memoryFreed = true

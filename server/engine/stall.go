@@ -86,11 +86,16 @@ func (e *Engine) spillRefused(d dirtyItem) bool {
 	}
 	switch e.put(d, &key) {
 	case putBegun:
-		e.counters.SpillsRetried++
+		if d.again {
+			e.counters.SpillsRetried++
+		} else {
+			e.counters.Admitted++
+		}
 		return true
 	case putLater:
 		return false
 	case putRefused:
+		d.again = true
 		e.refused.push(d)
 	}
 	return true

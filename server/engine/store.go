@@ -83,7 +83,7 @@ func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32, pa pati
 			return proto.StoreResult{}, true
 		}
 	} else if st == table.StateReady {
-		e.table.Touch(ref) // who stores it has computed it: it was in demand
+		e.touch(ref) // who stores it has computed it: it was in demand
 		return proto.StoreResult{Status: proto.StatusExists}, false
 	}
 	ref, ext, got := e.place(key, size, table.StateStaged, pa)

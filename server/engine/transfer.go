@@ -329,6 +329,7 @@ func (e *Engine) publishEntries(t uint32, sums []uint64) (published uint32) {
 				sum = &sums[k]
 			}
 			e.dirty.push(e, q.ref, q.size, sum)
+			e.stored(q.ref)
 		}
 		i.staged -= q.size
 		i.entries--

@@ -53,6 +53,9 @@ type world struct {
 	notices  []Notice
 	token    string // of whom connects next
 	watched  int32  // the process watched next, where the peer's number is not known
+	sighted  map[uint64]bool
+	opinions []Event // that were not given yet
+	mute     bool    // no opinion is given
 }
 
 // A move is a payload on its way, in or out.
@@ -382,7 +385,26 @@ func (w *world) Kill(id WatchID) bool {
 	w.events = append(w.events, Event{Kind: EventGone, Watch: id})
 	return true
 }
-func (w *world) Tell(n *Notice)     { w.notices = append(w.notices, *n) }
+func (w *world) Tell(n *Notice) { w.notices = append(w.notices, *n) }
+
+// Sight knows what was told of before, and answers when its event is stepped.
+func (w *world) Sight(batch int, hashes []uint64) {
+	if w.sighted == nil {
+		w.sighted = map[uint64]bool{}
+	}
+	known := uint64(0)
+	for i, h := range hashes {
+		if w.sighted[h] {
+			known |= 1 << i
+		}
+		w.sighted[h] = true
+	}
+	w.opinions = append(w.opinions, Event{Kind: EventSighted, Op: OpID(batch), Sum: known})
+	if !w.mute {
+		w.events = append(w.events, w.opinions...)
+		w.opinions = nil
+	}
+}
 func (w *world) DiskRoom() int      { return 64 - len(w.ios) }
 func (w *world) Disk(io *seglog.IO) { w.ios = append(w.ios, *io) }
 

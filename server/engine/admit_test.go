@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slotcache/slotcache/proto"
+)
+
+// onDiskNow says whether the disk has a key of c's.
+func (w *world) onDiskNow(c *client, name string) bool {
+	o := w.keyOf(c, name)
+	key, _ := w.e.diskKey(&o.Key)
+	_, there := w.log.Find(&key)
+	return there
+}
+
+func TestWhatIsSeenOnceIsNotWritten(t *testing.T) {
+	for _, mode := range []AdmitMode{AdmitAll, AdmitSeenTwice, AdmitTinyLFU} {
+		for _, write := range []WriteMode{WriteThrough, WriteBack} {
+			t.Run(fmt.Sprint(mode, write), func(t *testing.T) {
+				w := diskWorld(t, 16, Config{Admit: mode, Write: write, InstanceCap: math.MaxInt64})
+				a := w.worker(1, 100)
+				a.store(slotSize, names("once", 4)...)
+				a.store(slotSize, names("used", 4)...)
+				w.settle()
+				w.advance(time.Second)
+				w.settle()
+				require.Equal(t, 4, a.hits(names("used", 4)...)) // a second sighting, in memory
+				w.settle()
+				for i := range 16 { // one-offs push all of them out
+					a.prepareAndCommit(w, fmt.Sprint("flood", i))
+				}
+				w.settle()
+				w.advance(time.Second)
+				w.settle()
+				for _, k := range names("used", 4) {
+					require.True(t, w.onDiskNow(a, k), k)
+				}
+				for _, k := range names("once", 4) {
+					require.Equal(t, mode == AdmitAll, w.onDiskNow(a, k), k)
+				}
+				if mode != AdmitAll {
+					require.Zero(t, a.hits("once0"), "it is gone")
+					for _, k := range names("once", 2) { // a second store is a second sighting
+						a.prepareAndCommit(w, k)
+					}
+					w.settle()
+					w.e.short = true // write-back: memory is short
+					w.advance(time.Second)
+					w.settle()
+					require.True(t, w.onDiskNow(a, "once0"))
+					require.True(t, w.onDiskNow(a, "once1"))
+					require.Positive(t, w.e.counters.AdmitRefused)
+				}
+				require.Positive(t, w.e.counters.Admitted)
+				require.Zero(t, w.e.counters.AdmitLate)
+				w.baseline()
+			})
+		}
+	}
+}
+
+// prepareAndCommit stores a value and lets work go on until there is memory for it.
+func (c *client) prepareAndCommit(w *world, key string) {
+	id := c.prepare(time.Minute, slotSize, key)
+	w.settle()
+	out := c.prepared(id)
+	require.Equal(w.t, proto.StatusReserved, out.Results[0].Status, key)
+	c.fill(out, key)
+	require.Equal(w.t, proto.StatusOK, c.commit(out.Transfer))
+	w.settle()
+}
+
+// An opinion that does not come in time is no reason to wait, and is none to refuse.
+func TestALateOpinionMeansAdmit(t *testing.T) {
+	w := diskWorld(t, 64, Config{Admit: AdmitTinyLFU, InstanceCap: math.MaxInt64})
+	w.mute = true
+	a := w.worker(1, 100)
+	a.store(slotSize, names("k", 8)...)
+	require.Zero(t, w.e.spilling, "it is waited for")
+	at, ok := w.e.NextTick()
+	require.True(t, ok)
+	require.Equal(t, w.now+sightTime, at)
+	w.now = at
+	w.step(Event{Kind: EventTick})
+	w.settle()
+	require.EqualValues(t, 8, w.e.counters.AdmitLate)
+	for _, k := range names("k", 8) {
+		require.True(t, w.onDiskNow(a, k))
+	}
+	require.Len(t, w.opinions, 1)
+	w.step(w.opinions[0]) // it says no, when it is of no use any more
+	w.opinions = nil
+	for i := range SightBatches + 1 { // and when the host has all that it is to have, nobody is asked
+		a.store(slotSize, fmt.Sprint("more", i))
+	}
+	require.Len(t, w.opinions, SightBatches)
+	require.Greater(t, w.e.counters.AdmitLate, uint64(8))
+	for _, ev := range w.opinions {
+		w.step(ev)
+	}
+	require.Panics(t, func() { w.e.onSighted(0, 0) }, "a second time")
+	w.settle()
+	w.advance(time.Second)
+	w.settle()
+	w.baseline()
+}
+
+func TestSightingsAreRememberedInBoundedMemory(t *testing.T) {
+	s := newSightings()
+	rng := rand.New(rand.NewPCG(1, 1))
+	hashes := make([]uint64, sightSets*sightWays/2)
+	known := 0
+	for i := range hashes {
+		hashes[i] = rng.Uint64()
+		if s.see(hashes[i]) {
+			known++
+		}
+	}
+	require.Less(t, known, 100, "few are taken for others")
+	for i := range hashes {
+		if s.see(hashes[i]) {
+			known++
+		}
+	}
+	require.Greater(t, known, len(hashes)*94/100)
+	require.Zero(t, testing.AllocsPerRun(100, func() { s.see(rng.Uint64()) }))
+}
+
+func TestNamesOfAdmissionAreRead(t *testing.T) {
+	for m := AdmitAll; m <= AdmitTinyLFU; m++ {
+		got, err := ParseAdmitMode(m.String())
+		require.NoError(t, err)
+		require.Equal(t, m, got)
+	}
+	_, err := ParseAdmitMode("AdmitMode(3)")
+	require.Error(t, err)
+	require.Equal(t, "AdmitMode(3)", AdmitMode(3).String())
+}
