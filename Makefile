@@ -25,7 +25,10 @@ demo: build ## two workers share chunks, one is killed, the server is killed: no
 test: $(LINT) ## every check: lint, vet, tests with the race detector, fuzzing, benchmarks once
 	LINT=$(LINT) .ci/suite
 
-bench: build ## micro benchmarks, the disk store against fio, then the replay of a trace
+bench: build ## the report of all figures into bin/report, the disk store against fio, a trace, micro benchmarks
+	.ci/benchtools
+	mkdir -p bin/report
+	bin/slotbench report --json bin/report/figures.json --html bin/report/report.html
 	$(GO) test -run '^$$' -bench . ./...
 	bin/slotbench l2
 	bin/slotbench replay --trace $(TRACE) --requests 2000 --workers 2 --l1-size 256MiB --l2-size 4GiB

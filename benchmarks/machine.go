@@ -1,9 +1,12 @@
 package benchmarks
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Machine is where numbers were measured; numbers of two machines are never compared.
@@ -39,4 +42,22 @@ func procField(path, field string) string {
 		}
 	}
 	return ""
+}
+
+// fileSystems are the names of some file systems by the kernel's numbers.
+var fileSystems = map[int64]string{
+	unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
+	unix.TMPFS_MAGIC: "tmpfs", unix.OVERLAYFS_SUPER_MAGIC: "overlayfs",
+}
+
+// FileSystem names the kind of file system that a directory is on.
+func FileSystem(dir string) string {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return "unknown file system"
+	}
+	if name, ok := fileSystems[st.Type]; ok {
+		return name
+	}
+	return fmt.Sprintf("file system %#x", st.Type)
 }

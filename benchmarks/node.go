@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +32,8 @@ type NodeOptions struct {
 	L2Size int64    // of the disk store, in bytes; 0: none
 	L2Dir  string   // where the disk store's own directory is made; empty: in the temporary directory
 	Args   []string // further flags
+	CPUs   []int    // where it may run; empty: on those of this process
+	HTTP   bool     // serve metrics, see HTTPAddr
 }
 
 // A Node is a slotcached child process with a socket and a disk store of its own, which
@@ -39,6 +42,7 @@ type NodeOptions struct {
 type Node struct {
 	opts  NodeOptions
 	dir   string // socket and log
+	http  string // address of the metrics; empty: none
 	l2    string // of the disk store; empty: none
 	spent time.Duration
 
@@ -56,6 +60,11 @@ func StartNode(ctx context.Context, opts NodeOptions) (*Node, error) {
 		return nil, fmt.Errorf("node: %w", err)
 	}
 	n := &Node{opts: opts, dir: dir}
+	if opts.HTTP {
+		if n.http, err = freePort(); err != nil {
+			return nil, errors.Join(err, n.Close())
+		}
+	}
 	if opts.L2Size > 0 {
 		if n.l2, err = os.MkdirTemp(opts.L2Dir, "slotbench-l2-"); err != nil {
 			return nil, errors.Join(fmt.Errorf("node: %w", err), n.Close())
@@ -69,6 +78,18 @@ func StartNode(ctx context.Context, opts NodeOptions) (*Node, error) {
 
 // Addr is the server's address, the same for every start.
 func (n *Node) Addr() string { return "unix:" + filepath.Join(n.dir, "slotcached.sock") }
+
+// HTTPAddr is where the server tells its metrics, HOST:PORT.
+func (n *Node) HTTPAddr() string { return n.http }
+
+// freePort finds an address of this machine where nobody listens now.
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("node: %w", err)
+	}
+	return l.Addr().String(), l.Close()
+}
 
 // PID is the number of the server's process, of the last one when it is dead.
 func (n *Node) PID() int {
@@ -86,7 +107,7 @@ func (n *Node) Restarts() int {
 
 func (n *Node) args() []string {
 	args := []string{
-		"--listen", n.Addr(), "--http=", "--log-level=warn",
+		"--listen", n.Addr(), "--http=" + n.http, "--log-level=warn",
 		"--l1-size", strconv.FormatInt(n.opts.L1Size, 10), "--l2-dir=" + n.l2,
 	}
 	if n.l2 != "" {
@@ -149,7 +170,7 @@ func (n *Node) launch() error {
 	}
 	cmd := exec.Command(n.opts.Binary, n.args()...)
 	cmd.Stdout, cmd.Stderr = w, log
-	p, err := startProcess(cmd)
+	p, err := startPinned(cmd, n.opts.CPUs)
 	_ = w.Close()
 	if err != nil {
 		_ = r.Close()

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A process is a child that dies with us: in a process group of its own, so that a Ctrl-C
@@ -20,16 +22,21 @@ type process struct {
 }
 
 // startProcess starts cmd, whose standard streams must be files or nil.
-func startProcess(cmd *exec.Cmd) (*process, error) {
+func startProcess(cmd *exec.Cmd) (*process, error) { return startPinned(cmd, nil) }
+
+// startPinned is startProcess on some CPUs only; on those of this process if there are none.
+func startPinned(cmd *exec.Cmd, cpus []int) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
 		// The kernel ties the child to the thread that made it, so the thread must live
 		// as long as the child does.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
+		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		err := pin(cpus)
+		if err == nil {
+			err = cmd.Start()
+		}
 		started <- err
 		if err == nil {
 			p.err = cmd.Wait()
@@ -41,6 +48,58 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	}
 	return p, nil
 }
+
+// pin keeps this thread, and the children it makes, on some CPUs.
+func pin(cpus []int) error {
+	if len(cpus) == 0 {
+		return nil
+	}
+	var set unix.CPUSet
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("pin to CPUs %v: %w", cpus, err)
+	}
+	return nil
+}
+
+// CPUs are those that this process may run on, in their order.
+func CPUs() []int {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		panic("benchmarks: no affinity: " + err.Error())
+	}
+	var cpus []int
+	for cpu := range 64 * len(set) {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus
+}
+
+// A Child is a process that dies with this one.
+type Child struct{ p *process }
+
+// StartChild starts cmd, whose standard streams must be files or nil, on some CPUs only; on
+// those of this process if there are none.
+func StartChild(cmd *exec.Cmd, cpus []int) (*Child, error) {
+	p, err := startPinned(cmd, cpus)
+	if err != nil {
+		return nil, err
+	}
+	return &Child{p}, nil
+}
+
+// PID is its number.
+func (c *Child) PID() int { return c.p.pid() }
+
+// Kill kills it, if it lives, and waits for its end.
+func (c *Child) Kill() { c.p.kill() }
+
+// Done is closed at its end.
+func (c *Child) Done() <-chan struct{} { return c.p.done }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
@@ -93,4 +152,10 @@ func (p *process) cpu() time.Duration {
 		return p.cpu()
 	}
 	return used
+}
+
+// Err is how it ended: nil with exit code 0. It is known when Done is closed.
+func (c *Child) Err() error {
+	<-c.p.done
+	return c.p.err
 }

@@ -19,8 +19,8 @@ const (
 	L1SizeMin = 1 << 20
 	// L2SizeMin is the smallest disk tier, in bytes.
 	L2SizeMin = 16 << 20
-	// connsMax is the most that Config.Conns may be.
-	connsMax = 1 << 20
+	// ConnsMax is the most that Limits.Conns may be.
+	ConnsMax = 1 << 20
 	// readyMax is how much of the pool is reserved before the server is ready, in bytes, if
 	// it is larger: reserving takes seconds a gibibyte.
 	readyMax = 1 << 30
@@ -148,8 +148,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("server: a token of %d bytes: give UTF-8 without NUL, at most %d bytes", len(c.Access.Token), proto.MaxName)
 	case c.Access.Token != "" && c.Access.TokenFile != "":
 		return errors.New("server: a token and a file of tokens: give one of them")
-	case c.Limits.Conns < 0 || c.Limits.Conns > connsMax:
-		return fmt.Errorf("server: a limit of %d connections: give 1 to %d", c.Limits.Conns, connsMax)
+	case c.Limits.Conns < 0 || c.Limits.Conns > ConnsMax:
+		return fmt.Errorf("server: a limit of %d connections: give 1 to %d", c.Limits.Conns, ConnsMax)
 	}
 	return nil
 }

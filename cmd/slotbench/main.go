@@ -33,6 +33,10 @@ Exit codes: 0 all of it held, 1 something did not, 2 wrong command line.`
 
 // command is the command line.
 type command struct {
+	Report  reportCommand  `cmd:"" help:"Measure the figures that the project's claims hang on, each beside its reference."`
+	RPC     rpcCommand     `cmd:"" name:"rpc" help:"Measure requests, beside echoes over the same sockets."`
+	Data    dataCommand    `cmd:"" help:"Measure values in and out, beside copies of memory."`
+	Peers   peersCommand   `cmd:"" help:"Measure values in and out, beside redis, memcached and pickle over a socket."`
 	Replay  replayCommand  `cmd:"" help:"Replay a trace and report hit ratio, rates and latencies."`
 	Crash   crashCommand   `cmd:"" help:"Kill workers or servers and look for what is left."`
 	Torture tortureCommand `cmd:"" help:"Kill a server under load, damage its files, and look at every key after each start."`
@@ -43,6 +47,8 @@ type command struct {
 	Hitratio hitRatioCommand `cmd:"" help:"Replay a trace through the eviction policies, without a server."`
 	Alloc    allocCommand    `cmd:"" help:"Measure the allocator of the pool, without a server."`
 
+	Loader   loaderCommand   `cmd:"" hidden:"" help:"A worker of report, rpc, data and peers."`
+	Floor    floorCommand    `cmd:"" hidden:"" help:"A server that does nothing but the exchange."`
 	Replayer replayerCommand `cmd:"" hidden:"" help:"A worker of replay."`
 	Torturer torturerCommand `cmd:"" hidden:"" help:"A worker of torture."`
 	Actor    actorCommand    `cmd:"" hidden:"" help:"A worker of crash and demo."`

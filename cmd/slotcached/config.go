@@ -50,6 +50,7 @@ type command struct {
 	HTTP     *string       `name:"http" help:"Address of /metrics and /healthz; an empty one for none. Default: ${http}, or none where that is taken." placeholder:"HOST:PORT"`
 	IOEngine string        `name:"io-engine" help:"What carries out the I/O: uring (io_uring, from Linux 6.1), epoll (with system calls for the disk; some slower), auto (uring where the kernel allows it, else epoll)." enum:"auto,uring,epoll" default:"auto" env:"SLOTCACHE_IO_ENGINE"`
 	Access   accessFlags   `embed:""`
+	Conns    int           `name:"connections" help:"Most connections at a time; each may take two of the open files that the system allows." default:"1024"`
 	Spin     time.Duration `help:"How long the loop looks for work before it sleeps." default:"0s"`
 	LogLevel slog.Level    `name:"log-level" help:"Least level that is logged: debug, info, warn or error." default:"info"`
 
@@ -67,10 +68,15 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 		Logger:  log,
 		Version: flags.Version(),
 
+		Limits: server.Limits{Conns: c.Conns},
+
 		FreeMemory: func() (int64, error) { return freeMemory("/") },
 	}
 	if c.Spin < 0 {
 		return cfg, flags.Usagef("--spin: %v is less than nothing", c.Spin)
+	}
+	if c.Conns < 1 || c.Conns > server.ConnsMax {
+		return cfg, flags.Usagef("--connections: %d is not between 1 and %d", c.Conns, server.ConnsMax)
 	}
 	var err error
 	if cfg.HugePages, err = l1.ParseHugePages(c.Huge); err != nil {

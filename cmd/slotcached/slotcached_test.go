@@ -31,6 +31,8 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--l2-size=0"}, "--l2-dir ''"},
 		{[]string{"--l2-size", "1MiB"}, "--l2-size: 1MiB is less than 16MiB"},
 		{[]string{"--spin=-1s"}, "--spin"},
+		{[]string{"--connections", "0"}, "--connections: 0 is not between 1 and"},
+		{[]string{"--connections", "99999999"}, "--connections"},
 		{[]string{"--shm-name", "a/b"}, "--shm-name"},
 		{[]string{"--shm-name", "a b"}, "--shm-name"},
 		{[]string{"--shm-mode", "0660"}, "give --shm-name"},
