@@ -33,10 +33,13 @@ bench: build ## the report of all figures into bin/report, the disk store agains
 	bin/slotbench l2
 	bin/slotbench replay --trace $(TRACE) --requests 2000 --workers 2 --l1-size 256MiB --l2-size 4GiB
 
-torture: build ## kill workers and servers by the hundred, damage files, look for what is left or lost
+torture: build ## kill workers and servers by the hundred, damage files, simulate crashes by the thousand
 	bin/slotbench crash worker --rounds $(ROUNDS)
 	bin/slotbench crash server --rounds $(ROUNDS) $(if $(wildcard $(TRACE)),--trace $(TRACE))
 	bin/slotbench torture --loops $(ROUNDS)
+	$(GO) test ./l2 -count=1 -run 'FlippedBit|ManySmallValues'
+	$(GO) test ./l2/seglog -count=1 -run '^TestSimulation$$' -timeout 2h -sim.seeds 1000
+	MODEL_SEEDS=10000 $(GO) test ./server/engine -count=1 -run '^TestModel$$' -timeout 2h
 
 lint: $(LINT) ## only the linter
 	$(LINT) run ./...

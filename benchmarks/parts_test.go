@@ -88,7 +88,7 @@ func TestProcessesAreStoppedAndKilled(t *testing.T) {
 	require.Error(t, kind.stop(time.Minute), "sleep dies of the signal")
 	kind.kill() // a second end does nothing
 
-	stubborn, err := startProcess(exec.Command("sh", "-c", "trap '' TERM; echo; while :; do sleep 1000; done"))
+	stubborn, err := startProcess(exec.Command("sh", "-c", "trap '' TERM; echo; exec sleep 1000"))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

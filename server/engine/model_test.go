@@ -5,12 +5,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slotcache/slotcache/cmd/cmdtest"
 	"github.com/slotcache/slotcache/l2/seglog"
 	"github.com/slotcache/slotcache/proto"
 )
@@ -40,6 +42,7 @@ type model struct {
 	grown    int // slots of the pool
 	faults   bool
 	faulty   bool // there were
+	dark     bool // the power was cut
 	verdict  map[proto.Op]int
 	replies  int
 
@@ -93,28 +96,40 @@ func modelConfigs() []setup {
 	}
 }
 
-// TestModel runs the model on every config. MODEL_SEED runs one seed, MODEL_SEEDS that
-// many, MODEL_STEPS other than the usual number of steps.
+// TestModel runs the model from many seeds, each on one of the configs. MODEL_SEED runs one
+// seed, MODEL_SEEDS that many, MODEL_STEPS other than the usual number of steps.
 func TestModel(t *testing.T) {
-	steps := fromEnv("MODEL_STEPS", 1200)
-	if testing.Short() {
-		steps /= 2
+	steps, count := fromEnv("MODEL_STEPS", 1200), 200
+	if testing.Short() || cmdtest.Race {
+		steps, count = 600, 24
 	}
-	seeds := []uint64{1, uint64(time.Now().UnixNano())}
+	seeds := []uint64{uint64(time.Now().UnixNano())} // and one that nobody has tried
+	for n := range fromEnv("MODEL_SEEDS", count) - 1 {
+		seeds = append(seeds, uint64(n+1))
+	}
 	if n := fromEnv("MODEL_SEED", 0); n != 0 {
 		seeds = []uint64{uint64(n)}
 	}
-	for n := range fromEnv("MODEL_SEEDS", 0) {
-		seeds = append(seeds, uint64(n+2))
-	}
+	configs := modelConfigs()
+	var mu sync.Mutex
 	verdict := map[proto.Op]int{}
-	for _, seed := range seeds {
-		for i, s := range modelConfigs() {
-			s = withPolicy(s, seed, i)
-			if !t.Run(fmt.Sprintf("seed %d config %d", seed, i), func(t *testing.T) { runModel(t, seed, steps, s, verdict) }) {
-				return
-			}
+	t.Run("seeds", func(t *testing.T) {
+		for _, seed := range seeds {
+			i := int(seed % uint64(len(configs)))
+			t.Run(fmt.Sprintf("seed %d config %d", seed, i), func(t *testing.T) {
+				t.Parallel()
+				own := map[proto.Op]int{}
+				runModel(t, seed, steps, withPolicy(configs[i], seed/uint64(len(configs))), own)
+				mu.Lock()
+				defer mu.Unlock()
+				for op, n := range own {
+					verdict[op] += n
+				}
+			})
 		}
+	})
+	if t.Failed() || len(seeds) < len(configs) {
+		return
 	}
 	for _, op := range []proto.Op{
 		proto.OpPrepareStore, proto.OpCommitStore, proto.OpLookup, proto.OpPrepareRetrieve, proto.OpDelete, proto.OpClear,
@@ -142,7 +157,7 @@ func runModel(t *testing.T, seed uint64, steps int, s setup, verdict map[proto.O
 	m.begin(t, nil)
 	defer func() {
 		if t.Failed() {
-			t.Logf("failed at seed %d, %v", seed, s)
+			t.Logf("again: MODEL_SEED=%d MODEL_STEPS=%d go test -run '^TestModel$' ./server/engine", seed, steps)
 		}
 	}()
 	m.run(steps)
@@ -185,10 +200,13 @@ func (m *model) run(steps int) {
 	m.faults = false
 }
 
-// fault breaks some I/Os.
+// fault breaks some I/Os: they fail, or come short.
 func (m *model) fault(io *seglog.IO) int64 {
 	if !m.faults || m.r.IntN(40) != 0 || io.Kind == seglog.IOSum || io.Kind == seglog.IOCopy {
 		return 0
+	}
+	if (io.Kind == seglog.IORead || io.Kind == seglog.IOWrite) && io.Mem.Len > simSector && m.r.IntN(3) == 0 {
+		return simSector * (1 + m.r.Int64N((io.Mem.Len-1)/simSector)) // short
 	}
 	return -int64([]syscall.Errno{syscall.EIO, syscall.ENOSPC}[m.r.IntN(2)])
 }

@@ -94,13 +94,14 @@ func (m *model) diskKeyOf(space, k int) *seglog.Key {
 	return key
 }
 
-// crash ends the process: some of what the kernel was to do is done all the same.
+// crash ends the process. The power may go with it: what was not made safe is then lost or
+// torn, also the record of a delete, and a value that comes back is at least a whole one.
 func (m *model) crash() {
-	m.fail = nil
-	for _, io := range m.ios {
-		if m.r.IntN(2) == 0 {
-			m.carryOut(&io)
-		}
+	m.abandon(m.r)
+	if m.r.IntN(2) == 0 {
+		m.disk.cutPower(m.r)
+		m.dark = true
+		m.floor = [len(modelSpaces)][modelKeys]int{}
 	}
 }
 
@@ -110,7 +111,7 @@ func (m *model) restart() {
 	var visible []seglog.Key
 	for space := range m.epoch {
 		for k := range m.epoch[space] {
-			if d := m.diskKeyOf(space, k); m.there(d) {
+			if d := m.diskKeyOf(space, k); !m.dark && m.there(d) {
 				visible = append(visible, *d)
 			}
 		}

@@ -169,9 +169,9 @@ func (m *model) unpinAll() {
 // modelPolicies are those a server can have.
 var modelPolicies = [...]table.Policy{table.PolicyLRU, table.PolicyS3FIFO, table.PolicyAdaptive}
 
-// withPolicy gives the n-th of the configs of a seed its policy: each seed has all of them.
-func withPolicy(s setup, seed uint64, n int) setup {
-	s.cfg.Policy = modelPolicies[(seed+uint64(n))%uint64(len(modelPolicies))]
+// withPolicy gives a config one of the policies.
+func withPolicy(s setup, n uint64) setup {
+	s.cfg.Policy = modelPolicies[n%uint64(len(modelPolicies))]
 	return s
 }
 

@@ -159,9 +159,9 @@ func TestFlippedBitIsAMissAndNeverServed(t *testing.T) {
 	value := valueOf("x", slotSize)
 	flipped := false
 	for _, f := range w.disk.files {
-		for off := 0; off < len(f); off += slotSize {
-			if string(f[off:off+slotSize]) == string(value) {
-				f[off+17] ^= 4
+		for off := 0; off < len(f.now); off += slotSize {
+			if string(f.now[off:off+slotSize]) == string(value) {
+				f.now[off+17] ^= 4
 				flipped = true
 			}
 		}

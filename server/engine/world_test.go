@@ -36,8 +36,9 @@ type world struct {
 	pool     []byte
 	arena    []byte
 	disk     *simDisk
-	ios      []seglog.IO // started and not ended
-	events   []Event     // host events that are due
+	ios      []seglog.IO        // started and not ended
+	syncs    map[uint64]simSnap // of the syncs among them
+	events   []Event            // host events that are due
 	inbox    map[ConnID][]reply
 	closed   map[ConnID]bool
 	watches  map[WatchID]int32 // to the watched process
@@ -73,23 +74,6 @@ type reply struct {
 	payload []byte
 }
 
-// simDisk is the segment files.
-type simDisk struct{ files map[seglog.SegmentID][]byte }
-
-func (d *simDisk) Segments() ([]seglog.SegmentID, error) {
-	var ids []seglog.SegmentID
-	for id := range d.files {
-		ids = append(ids, id)
-	}
-	return ids, nil
-}
-
-func (d *simDisk) ReadAt(id seglog.SegmentID, p []byte, off int64) (int, error) {
-	return copy(p, d.files[id][off:]), nil
-}
-
-func (d *simDisk) Size(id seglog.SegmentID) (int64, error) { return int64(len(d.files[id])), nil }
-
 // setup is what a test may choose.
 type setup struct {
 	slots    int // the pool's size in slots of slotSize
@@ -109,7 +93,7 @@ func newWorld(t testing.TB, s setup) *world {
 	t.Helper()
 	w := &world{
 		t: t, inbox: map[ConnID][]reply{}, closed: map[ConnID]bool{},
-		watches: map[WatchID]int32{}, peers: map[ConnID]Peer{}, moves: map[OpID]move{}, disk: s.disk, quiet: s.quiet,
+		watches: map[WatchID]int32{}, peers: map[ConnID]Peer{}, moves: map[OpID]move{}, syncs: map[uint64]simSnap{}, disk: s.disk, quiet: s.quiet,
 	}
 	cfg := s.cfg
 	cfg.Boot = testBoot
@@ -130,7 +114,7 @@ func newWorld(t testing.TB, s setup) *world {
 	}
 	if s.diskSize > 0 {
 		if w.disk == nil {
-			w.disk = &simDisk{files: map[seglog.SegmentID][]byte{}}
+			w.disk = newSimDisk()
 		}
 		if s.records == 0 {
 			s.records = 4096
@@ -139,7 +123,8 @@ func newWorld(t testing.TB, s setup) *world {
 			s.arena = seglog.ArenaSize
 		}
 		w.arena = aligned(s.arena)
-		nonce := rand.New(rand.NewPCG(uint64(len(w.disk.files))+1, 77))
+		w.disk.lives++
+		nonce := rand.New(rand.NewPCG(w.disk.lives, 77))
 		log, _, err := seglog.Recover(seglog.Config{
 			Size: s.diskSize, SegmentSize: s.segment, Arena: w.arena, HashMask: cfg.HashMask, WriteLimit: s.limit, StallTime: s.stall,
 			MaxEntries: s.records, MaxQueue: 512, MaxFences: 512,
@@ -279,48 +264,6 @@ func (w *world) endIO(i int) {
 	w.step(Event{Kind: EventDisk, Disk: io.ID, Res: res, Sum: sum})
 }
 
-func (w *world) carryOut(io *seglog.IO) (res int64, sum uint64) {
-	if w.fail != nil {
-		if res := w.fail(io); res != 0 {
-			return res, 0
-		}
-	}
-	var mem []byte
-	if io.Kind == seglog.IORead || io.Kind == seglog.IOWrite || io.Kind == seglog.IOSum || io.Kind == seglog.IOCopy {
-		from := w.pool
-		if io.Mem.Own {
-			from = w.arena
-		}
-		mem = from[io.Mem.Off : io.Mem.Off+io.Mem.Len]
-	}
-	file, there := w.disk.files[io.Addr.Segment]
-	switch io.Kind {
-	case seglog.IORead, seglog.IOWrite:
-		if !there || io.Addr.Off+io.Mem.Len > int64(len(file)) {
-			return -int64(syscall.EIO), 0
-		}
-		part := file[io.Addr.Off : io.Addr.Off+io.Mem.Len]
-		if io.Kind == seglog.IORead {
-			return int64(copy(mem, part)), 0
-		}
-		return int64(copy(part, mem)), 0
-	case seglog.IOSum:
-		return io.Mem.Len, xxh3.Hash(mem)
-	case seglog.IOCopy:
-		from := w.pool
-		if io.From.Own {
-			from = w.arena
-		}
-		return int64(copy(mem, from[io.From.Off:io.From.Off+io.From.Len])), 0
-	case seglog.IOCreate:
-		w.disk.files[io.Addr.Segment] = make([]byte, io.Mem.Len)
-	case seglog.IORemove:
-		delete(w.disk.files, io.Addr.Segment)
-	case seglog.IOSync:
-	}
-	return 0, 0
-}
-
 // The Host.
 
 func (w *world) Send(c ConnID, frame []byte) { w.deliver(c, frame, nil) }
@@ -405,8 +348,15 @@ func (w *world) Sight(batch int, hashes []uint64) {
 		w.opinions = nil
 	}
 }
-func (w *world) DiskRoom() int      { return 64 - len(w.ios) }
-func (w *world) Disk(io *seglog.IO) { w.ios = append(w.ios, *io) }
+
+func (w *world) DiskRoom() int { return 64 - len(w.ios) }
+
+func (w *world) Disk(io *seglog.IO) {
+	if io.Kind == seglog.IOSync {
+		w.syncs[io.ID] = w.disk.beginSync(io.Addr.Segment)
+	}
+	w.ios = append(w.ios, *io)
+}
 
 // dies ends a process: its watches fire.
 func (w *world) dies(pid int32) {
