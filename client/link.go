@@ -193,6 +193,13 @@ func (l *link) start(c *call) error {
 	return nil
 }
 
+// sent counts the calls that were begun.
+func (l *link) sent() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.next
+}
+
 // unstart takes back a call that was not sent.
 func (l *link) unstart(c *call) {
 	l.mu.Lock()

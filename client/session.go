@@ -125,6 +125,22 @@ func (s *session) follow() {
 	}
 }
 
+// keepAliveTime is how long a worker is silent until it shows that it is there. A server ends
+// instances that are silent for long, 2 minutes unless it is told otherwise.
+const keepAliveTime = 20 * time.Second
+
+// keepAlive pings when nothing else was sent for a while. Like follow it has no reference.
+func (s *session) keepAlive() {
+	for last := s.link.sent(); s.pause(keepAliveTime); last = s.link.sent() {
+		if s.link.sent() != last {
+			continue
+		}
+		if _, err := s.ping(s.worker.base); err != nil && s.live() {
+			s.link.log.Debug("client: ping", "err", err)
+		}
+	}
+}
+
 // slots turns the reply's slots into slices. A slot outside of the pool ends the link.
 func (s *session) slots(op proto.Op, slots []proto.Slot) ([][]byte, error) {
 	list := make([][]byte, len(slots))

@@ -23,7 +23,7 @@ type Worker struct {
 	base    context.Context // ends with Close or Unregister
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup // populators and sweeps
-	follows sync.WaitGroup // of links
+	follows sync.WaitGroup // of links, and keepers
 	past    []*link        // lost ones to the present start of the server; with lock
 
 	unregistered atomic.Bool // Unregister was answered
@@ -158,6 +158,7 @@ func (w *Worker) enter(ctx context.Context) (*session, error) {
 func (w *Worker) present(s *session) {
 	w.session.Store(s)
 	w.follows.Go(s.follow)
+	w.follows.Go(s.keepAlive)
 }
 
 // replace makes s the present session. The caller holds the lock.

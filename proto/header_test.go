@@ -110,8 +110,8 @@ func TestNamesOfOpsStatusesAndEnums(t *testing.T) {
 		seen[s.String()] = true
 		require.Equal(t, s == StatusOK || s == StatusOKNotDurable, s.Done(), s)
 	}
-	require.Len(t, seen, 18)
-	require.Equal(t, "status_18", Status(18).String())
+	require.Len(t, seen, 19)
+	require.Equal(t, "status_19", Status(19).String())
 	require.EqualValues(t, 17, StatusDraining)
 
 	require.Equal(t, []string{"shared", "inline", "transport_0"},

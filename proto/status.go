@@ -25,6 +25,7 @@ const (
 	StatusTimeout                     // the wait budget ran out
 	StatusReserved                    // of one key of a prepare: a slot was granted
 	StatusDraining                    // the instance or the server is ending and starts nothing new
+	StatusMismatch                    // the instance is registered with other layouts
 )
 
 var statusNames = [...]string{
@@ -46,10 +47,11 @@ var statusNames = [...]string{
 	StatusTimeout:       "timeout",
 	StatusReserved:      "reserved",
 	StatusDraining:      "draining",
+	StatusMismatch:      "mismatch",
 }
 
 // Valid reports whether s is a status of this version of the protocol.
-func (s Status) Valid() bool { return s <= StatusDraining }
+func (s Status) Valid() bool { return s <= StatusMismatch }
 
 // Done reports whether s says that the whole request was carried out. Only such
 // a reply has its operation's body; that of any other reply is empty.

@@ -223,7 +223,7 @@ func (w wire) repair(pointer any) {
 		x.Hits %= MaxKeys + 1
 	case *PrepareStoreReply:
 		for i := range x.Results {
-			x.Results[i].Status %= StatusDraining + 1
+			x.Results[i].Status %= StatusMismatch + 1
 		}
 	case *PrepareRetrieve:
 		x.Mode = x.Mode % 2

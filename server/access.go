@@ -110,5 +110,8 @@ func (r *reactor) tell(n *engine.Notice) {
 				"trust", "it can read and write the whole pool, as all workers with shared memory can")
 		}
 		r.log.Info(registeredText, args...)
+	case engine.NoticeReaped:
+		r.complain("a worker was silent for too long and is not registered any more (--reap-after)", "instance", fmt.Sprintf("%016x", n.Instance),
+			"incarnation", n.Incarnation, "name", n.Name, "namespace", n.Namespace, "pid", n.Peer.PID)
 	}
 }

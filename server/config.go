@@ -66,6 +66,9 @@ type Config struct {
 	Version string        // told to clients
 	Logger  *slog.Logger  // nil: nothing is logged
 
+	// ReapAfter is how long an instance may send nothing until it ends; 0: without end.
+	ReapAfter time.Duration
+
 	Limits Limits
 
 	limiter *limiter // of Logger
@@ -142,6 +145,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("server: a limit of %d bytes a second for the disk tier: give 0 for none, or more", c.L2WriteLimit)
 	case c.L2StallTime < 0:
 		return fmt.Errorf("server: an I/O may take %v: give 0 for the default, or more", c.L2StallTime)
+	case c.ReapAfter < 0:
+		return fmt.Errorf("server: silent workers end after %v: give 0 for never, or more", c.ReapAfter)
 	case c.Spin < 0:
 		return fmt.Errorf("server: a spin of %v: give 0, or more", c.Spin)
 	case proto.CheckName(c.Access.Token) != nil:

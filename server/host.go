@@ -64,6 +64,12 @@ func (r *reactor) Unwatch(w engine.WatchID) { r.endWatch(w) }
 // Kill implements [engine.Host].
 func (r *reactor) Kill(w engine.WatchID) bool { return r.kill(w) }
 
+// Quiet implements [engine.Host].
+func (r *reactor) Quiet(id engine.ConnID) bool {
+	c := r.connOf(id)
+	return c == nil || r.quiet(c)
+}
+
 // Tell implements [engine.Host].
 func (r *reactor) Tell(n *engine.Notice) { r.tell(n) }
 

@@ -3,6 +3,8 @@ package server
 import (
 	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // How long a peer may keep the server waiting. What it waits for costs memory, or a place in
@@ -131,6 +133,16 @@ func (r *reactor) losePatience() {
 			r.abandon(c)
 		}
 	}
+}
+
+// quiet is [engine.Host.Quiet]. What lies in the socket has arrived, too.
+func (r *reactor) quiet(c *conn) bool {
+	if !r.drained || c.owed > 0 || !c.out.empty() || c.in.Unread() > 0 || c.payload.state != payloadNone || c.recv != recvArmed {
+		return false
+	}
+	r.pollfd[0] = unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN}
+	n, err := unix.Poll(r.pollfd[:], 0)
+	return err == nil && n == 0
 }
 
 // nextImpatience is when the first connection will have waited too long.

@@ -332,7 +332,7 @@ func (s *Server) openEngine() error {
 		Disk: log, Write: s.cfg.Write, Admit: s.cfg.Admit, Policy: s.cfg.Policy,
 		Conns: len(s.r.conns), Instances: l.Instances, Transfers: l.Transfers, Entries: l.Entries,
 		Objects: l.Objects, Parked: l.Parked, Ops: l.Ops,
-		InstanceCap: l.InstanceCap, TransferTime: l.TransferTime, LeaseTime: l.LeaseTime, Seed: seed,
+		InstanceCap: l.InstanceCap, TransferTime: l.TransferTime, LeaseTime: l.LeaseTime, ReapAfter: s.cfg.ReapAfter, Seed: seed,
 		PinBudget: l.PinBudget, PinTime: l.PinTime,
 	}, s.r)
 	if err != nil {

@@ -96,10 +96,17 @@ type Server struct {
 // Start starts slotcached and waits until it is ready. It is killed when the test ends.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return StartAs(t, func(*exec.Cmd) {}, args...)
+}
+
+// StartAs is Start of a command that was changed: its environment, its namespaces.
+func StartAs(t testing.TB, change func(*exec.Cmd), args ...string) *Server {
+	t.Helper()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	s := &Server{t: t, cmd: exec.Command(Path("slotcached"), args...), stderr: new(bytes.Buffer), done: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = w, s.stderr
+	change(s.cmd)
 	require.NoError(t, s.cmd.Start())
 	require.NoError(t, w.Close())
 	go func() {

@@ -51,6 +51,7 @@ type command struct {
 	IOEngine string        `name:"io-engine" help:"What carries out the I/O: uring (io_uring, from Linux 6.1), epoll (with system calls for the disk; some slower), auto (uring where the kernel allows it, else epoll)." enum:"auto,uring,epoll" default:"auto" env:"SLOTCACHE_IO_ENGINE"`
 	Access   accessFlags   `embed:""`
 	Conns    int           `name:"connections" help:"Most connections at a time; each may take two of the open files that the system allows." default:"1024"`
+	Reap     time.Duration `name:"reap-after" help:"How long a worker may send nothing until it is not registered any more; 0: without end." default:"120s"`
 	Spin     time.Duration `help:"How long the loop looks for work before it sleeps." default:"0s"`
 	LogLevel slog.Level    `name:"log-level" help:"Least level that is logged: debug, info, warn or error." default:"info"`
 
@@ -65,12 +66,18 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 		ShmName: c.ShmName,
 		ShmDir:  c.ShmDir,
 		Spin:    c.Spin,
+
+		ReapAfter: c.Reap,
+
 		Logger:  log,
 		Version: flags.Version(),
 
 		Limits: server.Limits{Conns: c.Conns},
 
 		FreeMemory: func() (int64, error) { return freeMemory("/") },
+	}
+	if c.Reap < 0 {
+		return cfg, flags.Usagef("--reap-after: %v is less than nothing; 0 is never", c.Reap)
 	}
 	if c.Spin < 0 {
 		return cfg, flags.Usagef("--spin: %v is less than nothing", c.Spin)

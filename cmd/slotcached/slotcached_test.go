@@ -15,7 +15,7 @@ import (
 	"github.com/slotcache/slotcache/cmd/cmdtest"
 )
 
-func TestMain(m *testing.M) { cmdtest.Main(m, "slotcached", "slotcache") }
+func TestMain(m *testing.M) { cmdtest.Main(m, "slotcached", "slotcache", "slotbench") }
 
 func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
@@ -33,6 +33,7 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--spin=-1s"}, "--spin"},
 		{[]string{"--connections", "0"}, "--connections: 0 is not between 1 and"},
 		{[]string{"--connections", "99999999"}, "--connections"},
+		{[]string{"--reap-after=-1s"}, "--reap-after"},
 		{[]string{"--shm-name", "a/b"}, "--shm-name"},
 		{[]string{"--shm-name", "a b"}, "--shm-name"},
 		{[]string{"--shm-mode", "0660"}, "give --shm-name"},

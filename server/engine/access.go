@@ -14,6 +14,7 @@ type NoticeKind uint8
 const (
 	NoticeDenied     NoticeKind = iota // a peer did not come in: Verdict
 	NoticeRegistered                   // an instance was registered, or again: all but Verdict
+	NoticeReaped                       // an instance was silent for too long: the same; no Peer but its PID
 )
 
 // A Notice tells the host, for its log, what no reply does. It is valid during the call only.

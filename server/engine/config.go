@@ -73,6 +73,7 @@ type Config struct {
 	LeaseTime    time.Duration // after which a lease without slots ends
 	PinBudget    int64         // bytes that may be pinned; 0: a quarter of the pool; negative: PIN is unsupported
 	PinTime      time.Duration // how long a pin may last
+	ReapAfter    time.Duration // after which an instance that sends nothing ends; 0: never
 
 	Seed     uint64
 	HashMask uint64 // 0: all bits; tests fold the hash to make keys collide

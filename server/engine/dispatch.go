@@ -9,6 +9,9 @@ func (e *Engine) onFrame(id ConnID, h *proto.Header, body []byte) {
 		return
 	}
 	e.counters.Requests++
+	if x := e.liveInstance(c); x != none {
+		e.insts[x].seen = e.now
+	}
 	r := requestOf(c, h)
 	if h.Op == proto.OpHello && !h.Reply() {
 		e.onHello(c, &r, body)

@@ -56,7 +56,7 @@ type Engine struct {
 	parkedFree    uint32 // list through next
 	parkedFirst   uint32 // waiting, first come first served
 	parkedLast    uint32
-	timers        timers // of transfers, then of parked requests
+	timers        timers // of transfers, then of parked requests, then of instances
 	pins          timers // of pinned objects, by entry
 	dirty         dirtyQueue
 	admission     admission
@@ -133,7 +133,7 @@ func New(cfg Config, host Host) (*Engine, error) {
 		parked:      make([]parked, cfg.Parked),
 		parkedFirst: none,
 		parkedLast:  none,
-		timers:      newTimers(cfg.Transfers + cfg.Parked),
+		timers:      newTimers(cfg.Transfers + cfg.Parked + cfg.Instances),
 		pins:        newTimers(cfg.Objects + 1),
 		dirty:       newDirtyQueue(cfg.Objects),
 		refused:     newRefusedQueue(cfg.Objects),
@@ -249,6 +249,11 @@ func (e *Engine) fireTimers() {
 		i, ok := e.timers.due(e.now)
 		if !ok {
 			return
+		}
+		if x := int(i) - len(e.transfers) - len(e.parked); x >= 0 {
+			budget--
+			e.reap(uint32(x))
+			continue
 		}
 		if i >= uint32(len(e.transfers)) {
 			n := i - uint32(len(e.transfers))

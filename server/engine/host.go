@@ -68,6 +68,10 @@ type Host interface {
 	// EventGone tells when the process has ended.
 	Kill(w WatchID) bool
 
+	// Quiet says that nothing of a connection is under way: all that has arrived from it was
+	// stepped, and it has taken all that it is owed.
+	Quiet(c ConnID) bool
+
 	// Tell says something for the log.
 	Tell(n *Notice)
 

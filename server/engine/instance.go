@@ -68,14 +68,16 @@ type instance struct {
 	incarnation uint32
 	pid         int32
 	created     time.Duration
-	space       uint32 // index of its namespace
-	parked      uint32 // waiting requests
-	open        uint32 // its transfers
-	entries     uint32 // of them
-	first, last uint32 // its transfers, in order of creation
-	staged      int64  // bytes of slots it may write
-	held        int64  // bytes it keeps from eviction
-	quarantined int64  // bytes it may still touch though it must not
+	seen        time.Duration // when its last request was read
+	space       uint32        // index of its namespace
+	layouts     uint64        // a hash of all it registered, in their order
+	parked      uint32        // waiting requests
+	open        uint32        // its transfers
+	entries     uint32        // of them
+	first, last uint32        // its transfers, in order of creation
+	staged      int64         // bytes of slots it may write
+	held        int64         // bytes it keeps from eviction
+	quarantined int64         // bytes it may still touch though it must not
 	name        string
 }
 
@@ -142,8 +144,9 @@ func (e *Engine) newInstance() uint32 {
 			continue
 		}
 		i := &e.insts[x]
-		*i = instance{generation: i.generation + 1, first: none, last: none, created: e.now}
+		*i = instance{generation: i.generation + 1, first: none, last: none, created: e.now, seen: e.now}
 		i.moveTo(instLive)
+		e.watchSilence(uint32(x))
 		e.instUsed = max(e.instUsed, uint32(x)+1)
 		return uint32(x)
 	}
@@ -252,6 +255,7 @@ func (e *Engine) join(x uint32) {
 		e.host.Unwatch(e.watchID(x))
 		i.watched = false
 	}
+	e.timers.clear(e.silence(x))
 	e.spaces[i.space].instances--
 	i.name = ""
 	i.moveTo(instFree)

@@ -146,7 +146,7 @@ func (e *Engine) acquireOrPark(a *acquisition, body []byte) {
 			e.endTransfer(t)
 			return
 		}
-		e.acquire(t, a, patience{})
+		e.acquire(t, a, patience{turned: true})
 	}
 	e.acquired(t, a)
 }
@@ -195,6 +195,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 			}
 			ok = ref != 0
 			a.wait.short = a.wait.short || short > 0
+			a.wait.capped = a.wait.capped || short > 0 && pa.turned
 		case ok && st == table.StateLoading:
 			ok = loads && !e.stalled()
 		case ok && st == table.StateStaged:

@@ -64,6 +64,7 @@ func (e *Engine) wasShort(got table.Result) {
 type patience struct {
 	wait   bool // it waits for what work under way may free
 	behind bool // it is new, and lines up behind those who wait already
+	turned bool // it would have waited, and was turned away: too many do
 }
 
 // mustWait says that a request for which size bytes are short waits for them.

@@ -36,6 +36,7 @@ type Counters struct {
 	Expired         uint64 // transfers and leases whose time was over
 	Quarantined     uint64 // transfers
 	Evicted         uint64 // times that an operator ended an instance
+	Reaped          uint64 // instances that were silent for too long
 	Denied          uint64 // peers that did not come in
 	Pins            uint64 // keys pinned, or pinned for longer
 	PinsRefused     uint64 // keys that were to be
@@ -181,6 +182,7 @@ func (m *Metrics) Each(f func(name string, value uint64)) {
 	f("expired_total", c.Expired)
 	f("quarantined_total", c.Quarantined)
 	f("evicted_instances_total", c.Evicted)
+	f("reaped_instances_total", c.Reaped)
 	f("denied_total", c.Denied)
 	f("pins_total", c.Pins)
 	f("pins_refused_total", c.PinsRefused)

@@ -70,9 +70,9 @@ func (e *Engine) onRegister(c *conn, r *request, body []byte) {
 		e.refuse(r, proto.StatusBusy)
 		return
 	}
-	x := e.admitInstance(c, &in, s)
-	if x == none {
-		e.refuse(r, proto.StatusBusy)
+	x, st := e.admitInstance(c, &in, s)
+	if st != proto.StatusOK {
+		e.refuse(r, st)
 		return
 	}
 	i := &e.insts[x]
@@ -112,20 +112,27 @@ func (e *Engine) onRegister(c *conn, r *request, body []byte) {
 
 // admitInstance finds or makes the instance that c registers, and binds c to it. An
 // instance is an id in one process: the same process gets the one it has, another process
-// starts a new incarnation and the old one drains.
-func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) uint32 {
+// starts a new incarnation and the old one drains. While it has a connection its layouts
+// stay what they are: requests name them by their index.
+func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) (uint32, proto.Status) {
 	shared := in.Want == proto.TransportShared && e.cfg.Pool.Kind != proto.ShmNone && c.peer.Local && c.peer.Watchable && c.grant.Shared
+	layouts := layoutsID(in.Layouts)
 	former := e.instanceByID(in.Instance, c.grant)
 	if former != none {
 		i := &e.insts[former]
 		if i.sameProcess(&c.peer, shared) && i.space == s && i.readOnly == in.ReadOnly {
-			e.rejoin(c, former, shared)
-			return former
+			if i.layouts == layouts {
+				e.rejoin(c, former, shared)
+				return former, proto.StatusOK
+			}
+			if i.state == instLive {
+				return none, proto.StatusMismatch
+			}
 		}
 	}
 	x := e.newInstance()
 	if x == none {
-		return none
+		return none, proto.StatusBusy
 	}
 	if former != none {
 		e.supersede(former)
@@ -133,7 +140,7 @@ func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) uint32 {
 	i := &e.insts[x]
 	e.incarnation++
 	i.id, i.incarnation, i.pid, i.space = in.Instance, e.incarnation, c.peer.PID, s
-	i.readOnly, i.name = in.ReadOnly, in.Name
+	i.readOnly, i.name, i.layouts = in.ReadOnly, in.Name, layouts
 	i.transport = proto.TransportInline
 	e.spaces[s].instances++
 	e.counters.Registrations++
@@ -142,7 +149,7 @@ func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) uint32 {
 	}
 	e.bind(c, x)
 	e.share(c, i, x, shared)
-	return x
+	return x, proto.StatusOK
 }
 
 // rejoin binds a further connection of the same process to its instance.
@@ -154,6 +161,8 @@ func (e *Engine) rejoin(c *conn, x uint32, shared bool) {
 	i := &e.insts[x]
 	if i.state == instDetached {
 		i.moveTo(instLive)
+		i.seen = e.now
+		e.watchSilence(x)
 	}
 	e.share(c, i, x, shared)
 }
@@ -298,6 +307,16 @@ func layoutID(l *proto.Layout) uint64 {
 		b = binary.LittleEndian.AppendUint32(b, d)
 	}
 	b = binary.LittleEndian.AppendUint64(b, l.Size)
+	sum := sha256.Sum256(b)
+	return binary.LittleEndian.Uint64(sum[:])
+}
+
+// layoutsID stands for a list of layouts.
+func layoutsID(list []proto.Layout) uint64 {
+	b := make([]byte, 0, 8*proto.MaxLayouts)
+	for n := range list {
+		b = binary.LittleEndian.AppendUint64(b, layoutID(&list[n]))
+	}
 	sum := sha256.Sum256(b)
 	return binary.LittleEndian.Uint64(sum[:])
 }

@@ -38,7 +38,7 @@ func (e *Engine) onPrepareStore(c *conn, r *request, body []byte) {
 			e.mustFree(n, short, short)
 			return
 		}
-		e.reserve(t, l, in, out, patience{})
+		e.reserve(t, l, in, out, patience{turned: true})
 	}
 	e.granted(r, t, out)
 }
@@ -63,6 +63,9 @@ func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.
 					return max(size, 1)
 				}
 				res.Status = proto.StatusNoSpace
+				if pa.turned {
+					res.Status = proto.StatusBusy
+				}
 			}
 		}
 		out.Results = append(out.Results, res)

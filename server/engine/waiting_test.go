@@ -148,15 +148,13 @@ func TestNobodyWaitsForAPoolThatStoppedGrowing(t *testing.T) {
 	w.baseline()
 }
 
-func TestLayoutOfAWaitingRequestIsTheOneItCameWith(t *testing.T) {
+func TestLayoutsOfAWaitingRequestStay(t *testing.T) {
 	w := diskWorld(t, 8, Config{InstanceCap: math.MaxInt64})
 	a, b := w.worker(1, 100), w.worker(2, 200)
 	a.store(slotSize, names("dirty", 6)...)
 	id := b.prepare(time.Hour, slotSize, names("k", 4)...)
 	b.waits(id)
-	require.Equal(t, proto.StatusOK, b.call(proto.OpRegister, 0, proto.AppendRegister(nil, &proto.Register{
-		Instance: 2, Want: proto.TransportShared, Namespace: "space", Layouts: []proto.Layout{{Name: "other", Size: 1}},
-	}), nil).h.Status)
+	require.Equal(t, proto.StatusMismatch, b.registerOther(2))
 	w.settle()
 	out := b.prepared(id)
 	b.fill(out, names("k", 4)...)

@@ -55,8 +55,9 @@ type world struct {
 	token    string // of whom connects next
 	watched  int32  // the process watched next, where the peer's number is not known
 	sighted  map[uint64]bool
-	opinions []Event // that were not given yet
-	mute     bool    // no opinion is given
+	opinions []Event         // that were not given yet
+	mute     bool            // no opinion is given
+	loud     map[ConnID]bool // connections on which something is under way
 }
 
 // A move is a payload on its way, in or out.
@@ -328,7 +329,8 @@ func (w *world) Kill(id WatchID) bool {
 	w.events = append(w.events, Event{Kind: EventGone, Watch: id})
 	return true
 }
-func (w *world) Tell(n *Notice) { w.notices = append(w.notices, *n) }
+func (w *world) Quiet(c ConnID) bool { return !w.loud[c] }
+func (w *world) Tell(n *Notice)      { w.notices = append(w.notices, *n) }
 
 // Sight knows what was told of before, and answers when its event is stepped.
 func (w *world) Sight(batch int, hashes []uint64) {
