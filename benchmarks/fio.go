@@ -42,7 +42,7 @@ func newFio(file string, size int64) (*fio, error) {
 	if err := unix.Fallocate(int(f.Fd()), 0, 0, size); err != nil {
 		return nil, fmt.Errorf("fio: allocate %d bytes: %w", size, err)
 	}
-	r := &fio{path: path, name: strings.TrimSpace(string(version)) + " io_uring O_DIRECT fixedbufs", file: file, size: size}
+	r := &fio{path: path, name: strings.TrimSpace(string(version)) + " io_uring O_DIRECT fixedbufs registerfiles, huge pages", file: file, size: size}
 	return r, r.sample(context.Background(), &l2Sample{}, true, 1<<20, 8)
 }
 
@@ -74,6 +74,8 @@ func (f *fio) sample(ctx context.Context, into *l2Sample, write bool, block int6
 		"--bs="+strconv.FormatInt(block, 10), "--iodepth="+strconv.Itoa(depth), "--size="+strconv.FormatInt(f.size/block*block, 10),
 		"--ioengine=io_uring", "--direct=1", "--fixedbufs=1", "--registerfiles=1", "--thread", "--output-format=json")
 	cmd.Stderr = os.Stderr
+	// Its buffers come from malloc: this gives them the huge pages that ours have.
+	cmd.Env = append(os.Environ(), "GLIBC_TUNABLES=glibc.malloc.hugetlb=1")
 	out, err := cmd.Output()
 	if err != nil {
 		return fmt.Errorf("fio: %w", err)

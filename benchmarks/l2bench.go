@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/slotcache/slotcache/l2"
@@ -26,8 +25,9 @@ type L2Options struct {
 }
 
 // An L2Figure is a bandwidth of the store beside fio's of the same minutes. All are the
-// medians of the rounds; the ratio is that of the rounds' ratios. CPU is the processor time
-// of the whole process, but for comparing what was read, for 10^9 bytes.
+// medians of the rounds; the ratio is that of the rounds' ratios, with its quartiles. CPU is
+// the processor time of the whole process, for 10^9 bytes; without the checksum it is less
+// what the calls of the checksum took in the same round.
 type L2Figure struct {
 	Figure    string   `json:"figure"`
 	Value     float64  `json:"value"`
@@ -35,10 +35,13 @@ type L2Figure struct {
 	Reference *string  `json:"reference"` // null: there is no fio
 	RefValue  *float64 `json:"reference_value"`
 	Ratio     *float64 `json:"ratio"`
+	RatioLow  *float64 `json:"ratio_p25"`
+	RatioHigh *float64 `json:"ratio_p75"`
 	CPU       float64  `json:"cpu_s_per_gb"`
-	CPUNoSum  float64  `json:"cpu_s_per_gb_without_checksum"` // less what the checksums of as many bytes take
+	CPUNoSum  *float64 `json:"cpu_s_per_gb_without_checksum"` // null: the checksum is made with the copy
 	RefCPU    *float64 `json:"reference_cpu_s_per_gb"`
-	Verified  int64    `json:"verified_bytes"` // of what was read, by the store and then byte by byte
+	Verified  int64    `json:"verified_bytes"` // of what was read while it was measured, by checksum
+	Compared  int64    `json:"compared_bytes"` // of what was read again, byte by byte
 }
 
 // Sizes of the benchmark's store, in bytes.
@@ -47,8 +50,29 @@ const (
 	l2StoreSize   = 9 * l2SegmentSize
 )
 
+// l2Pause is the rest before each measurement. Disks in the cloud, and those with a cache,
+// give more for a while after they have rested, and fio rests while it starts.
+const l2Pause = 500 * time.Millisecond
+
 // An l2Sample is what one round of one figure gave.
 type l2Sample struct{ rate, cpu, sum, refRate, refCPU float64 }
+
+// An l2Way is a way in or out that is measured.
+type l2Way struct {
+	name   string
+	write  bool
+	copied bool // from and to the caller's memory, else in the store's buffers
+	plain  bool // through a store whose buffers the kernel does not know
+}
+
+var l2Ways = []l2Way{
+	{name: "write", write: true},
+	{name: "read"},
+	{name: "write_copy", write: true, copied: true},
+	{name: "read_copy", copied: true},
+	{name: "write_plain", write: true, plain: true},
+	{name: "read_plain", plain: true},
+}
 
 // l2Bench is a measurement under way.
 type l2Bench struct {
@@ -100,85 +124,90 @@ func (b *l2Bench) step() {
 	}
 }
 
-// l2Ways are the ways in and out that are measured: with the store's buffers, and with a
-// copy from and to the caller's memory.
-var l2Ways = []string{"write", "read", "write_copy", "read_copy"}
+// open opens a store for values of this size, with every block of every file written once,
+// so that all writes measured go over old ones, as fio's.
+func (b *l2Bench) open(ctx context.Context, name string, size int64, unregistered bool) (*l2Run, error) {
+	run, err := newL2Run(filepath.Join(b.dir, name), l2.Options{
+		Size: l2StoreSize + l2StoreSize/64, SegmentSize: l2SegmentSize, Memory: max(int64(b.opts.Depth+1)*size, 64<<20), MaxEntries: 1 << 20,
+		Unregistered: unregistered, Engine: b.opts.Engine,
+	}, size, b.opts.Depth)
+	if err != nil {
+		return nil, err
+	}
+	for wrote := int64(0); wrote < l2StoreSize+l2SegmentSize; wrote += b.opts.Bytes {
+		if _, err := run.write(ctx, b.opts.Bytes, false); err != nil {
+			return nil, errors.Join(err, run.close())
+		}
+	}
+	return run, nil
+}
 
 // measure takes all rounds of one size.
 func (b *l2Bench) measure(ctx context.Context, size int64) (figures []L2Figure, err error) {
-	depth := int64(b.opts.Depth)
-	s, err := l2.Open(filepath.Join(b.dir, "store"), l2.Options{
-		Size: l2StoreSize + l2StoreSize/64, SegmentSize: l2SegmentSize, Memory: max((depth+1)*size, 64<<20), MaxEntries: 1 << 20,
-		Engine: b.opts.Engine,
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.Close(), os.RemoveAll(filepath.Join(b.dir, "store"))) }()
-	run, err := newL2Run(ctx, s, size, b.opts.Depth)
-	if err != nil {
-		return nil, err
-	}
-	// Every block of every file once, so that all writes measured go over old ones, as fio's.
-	for wrote := int64(0); wrote < l2StoreSize+l2SegmentSize; wrote += b.opts.Bytes {
-		if _, err := run.write(ctx, b.opts.Bytes, false); err != nil {
+	var runs [2]*l2Run
+	for i, name := range []string{"fixed", "plain"} {
+		if runs[i], err = b.open(ctx, name, size, i == 1); err != nil {
 			return nil, err
 		}
+		defer func() { err = errors.Join(err, runs[i].close()) }()
 	}
 	b.step()
 	samples := make([][]l2Sample, len(l2Ways))
-	verified := make([]int64, len(l2Ways))
+	for i, way := range l2Ways {
+		figures = append(figures, L2Figure{Figure: way.name + "_" + sizeName(size), Unit: "MB/s"})
+		samples[i] = make([]l2Sample, b.opts.Rounds)
+	}
 	for round := range b.opts.Rounds {
-		for i, way := range l2Ways {
-			var one l2Sample
+		for i := range l2Ways {
+			way := &l2Ways[i]
+			run := runs[0]
+			if way.plain {
+				run = runs[1]
+			}
 			// fio first in every other round, so that neither always profits from the other.
 			for turn := range 2 {
+				time.Sleep(l2Pause)
 				if (turn+round)%2 == 1 {
-					err = b.fio.sample(ctx, &one, strings.HasPrefix(way, "write"), size, b.opts.Depth)
+					err = b.fio.sample(ctx, &samples[i][round], way.write, size, b.opts.Depth)
 				} else {
-					err = run.sample(ctx, &one, way, b.opts.Bytes, &verified[i])
+					err = run.sample(ctx, &samples[i][round], way, b.opts.Bytes, &figures[i])
 				}
 				if err != nil {
 					return nil, err
 				}
 			}
-			one.sum = sumCost(size)
-			samples[i] = append(samples[i], one)
 		}
 		b.step()
 	}
-	for i, way := range l2Ways {
-		f := b.figure(way+"_"+sizeName(size), samples[i])
-		f.Verified = verified[i]
-		figures = append(figures, f)
+	for i := range l2Ways {
+		b.summarise(&figures[i], samples[i], !l2Ways[i].copied)
 	}
 	return figures, nil
 }
 
-// figure makes one of the samples of its rounds.
-func (b *l2Bench) figure(name string, samples []l2Sample) L2Figure {
-	of := func(f func(*l2Sample) float64) float64 {
+// summarise makes a figure of its rounds.
+func (b *l2Bench) summarise(f *L2Figure, samples []l2Sample, summed bool) {
+	of := func(value func(*l2Sample) float64) []float64 {
 		values := make([]float64, 0, len(samples))
 		for i := range samples {
-			values = append(values, f(&samples[i]))
+			values = append(values, value(&samples[i]))
 		}
-		return median(values)
+		slices.Sort(values)
+		return values
 	}
-	f := L2Figure{
-		Figure: name, Unit: "MB/s",
-		Value: of(func(s *l2Sample) float64 { return s.rate }) / 1e6,
-		CPU:   of(func(s *l2Sample) float64 { return s.cpu }),
-		// What a checksum takes changes with what else the machine does, so each round
-		// has its own.
-		CPUNoSum: of(func(s *l2Sample) float64 { return s.cpu - s.sum }),
+	f.Value = median(of(func(s *l2Sample) float64 { return s.rate })) / 1e6
+	f.CPU = median(of(func(s *l2Sample) float64 { return s.cpu }))
+	if summed {
+		f.CPUNoSum = new(median(of(func(s *l2Sample) float64 { return s.cpu - s.sum })))
 	}
 	if b.fio != nil {
+		ratios := of(func(s *l2Sample) float64 { return s.rate / s.refRate })
 		f.Reference = &b.fio.name
-		f.RefValue = new(of(func(s *l2Sample) float64 { return s.refRate }) / 1e6)
-		f.Ratio = new(of(func(s *l2Sample) float64 { return s.rate / s.refRate }))
-		f.RefCPU = new(of(func(s *l2Sample) float64 { return s.refCPU }))
+		f.RefValue = new(median(of(func(s *l2Sample) float64 { return s.refRate })) / 1e6)
+		f.Ratio = new(median(ratios))
+		f.RatioLow, f.RatioHigh = new(ratios[len(ratios)/4]), new(ratios[len(ratios)-1-len(ratios)/4])
+		f.RefCPU = new(median(of(func(s *l2Sample) float64 { return s.refCPU })))
 	}
-	return f
 }
 
 // median is the middle value, or the mean of the middle two. It sorts its argument.

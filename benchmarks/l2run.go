@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -17,49 +18,77 @@ import (
 	"github.com/slotcache/slotcache/proto"
 )
 
-// An l2Run writes and reads one size of values, several at a time. Worker w of them writes
-// the values whose number is w modulo their count, all with the same content, so that
-// making it takes no time.
+// An l2Run writes and reads one size of values in a store of its own, several at a time. All
+// have the same content but for the number in their first bytes, so that making it takes no
+// time.
 type l2Run struct {
 	s       *l2.Store
+	dir     string
 	size    int64
 	depth   int
-	content []proto.Key // by worker
-	memory  [][]byte    // by worker: the caller's own
-	first   uint64      // number of the first value of the last writing
-	next    uint64      // of the first that was never written
+	content proto.Key
+	memory  [][]byte // by worker: the caller's own
+	first   uint64   // number of the first value of the last writing
+	next    uint64   // of the first that was never written
+	sums    l2Sums
 }
 
-func newL2Run(ctx context.Context, s *l2.Store, size int64, depth int) (*l2Run, error) {
-	r := &l2Run{s: s, size: size, depth: depth}
-	for w := range depth {
-		r.content = append(r.content, BlockKey(uint64(w)<<32|uint64(size)))
+// l2Sums counts the store's checksums.
+type l2Sums struct{ bytes, nanos atomic.Int64 }
+
+// sum is the checksum, with its costs counted.
+func (c *l2Sums) sum(p []byte) (sum uint64) {
+	c.nanos.Add(int64(threadCPU(func() { sum = xxh3.Hash(p) })))
+	c.bytes.Add(int64(len(p)))
+	return sum
+}
+
+// numberSize is how many bytes of a value are its number.
+const numberSize = 8
+
+func newL2Run(dir string, opts l2.Options, size int64, depth int) (*l2Run, error) {
+	r := &l2Run{dir: dir, size: size, depth: depth}
+	opts.Sum = r.sums.sum
+	var err error
+	if r.s, err = l2.Open(dir, opts); err != nil {
+		return nil, err
+	}
+	r.content = BlockKey(uint64(size))
+	for range depth {
 		p := make([]byte, size)
-		Fill(&r.content[w], p)
+		Fill(&r.content, p)
 		r.memory = append(r.memory, p)
 	}
-	return r, ctx.Err()
+	return r, nil
 }
 
-// each runs f for count values, by depth workers, and returns the bytes, the time and the
-// process' processor time. What f returns of the latter is taken off.
-func (r *l2Run) each(count int, f func(w int, value uint64) (time.Duration, error)) (int64, time.Duration, time.Duration, error) {
-	var off atomic.Int64
+// close closes the store and removes it.
+func (r *l2Run) close() error { return errors.Join(r.s.Close(), os.RemoveAll(r.dir)) }
+
+// each runs f for count values, by depth workers, and returns what it took.
+func (r *l2Run) each(count int, f func(w int, value uint64) error) (l2Sample, error) {
 	failures := make([]error, r.depth)
+	r.sums.bytes.Store(0)
+	r.sums.nanos.Store(0)
+	var taken atomic.Int64
 	cpu, begin := processTime(), time.Now()
 	var all sync.WaitGroup
 	for w := range r.depth {
 		all.Go(func() {
-			for i := w; i < count && failures[w] == nil; i += r.depth {
-				var own time.Duration
-				own, failures[w] = f(w, r.first+uint64(i))
-				off.Add(int64(own))
+			for failures[w] == nil {
+				i := taken.Add(1) - 1
+				if i >= int64(count) {
+					return
+				}
+				failures[w] = f(w, r.first+uint64(i))
 			}
 		})
 	}
 	all.Wait()
-	took := time.Since(begin)
-	return int64(count) * r.size, took, processTime() - cpu - time.Duration(off.Load()), errors.Join(failures...)
+	took, used, bytes := time.Since(begin), processTime()-cpu, int64(count)*r.size
+	return l2Sample{
+		rate: float64(bytes) / took.Seconds(), cpu: perGB(used, bytes), sum: perGB(time.Duration(r.sums.nanos.Load()), bytes),
+	}, errors.Join(failures...)
 }
 
 // key names value n.
@@ -74,87 +103,102 @@ func (r *l2Run) count(bytes int64) int {
 	return max(int(bytes/r.size)/r.depth, 1) * r.depth
 }
 
-// sample is one round of one way.
-func (r *l2Run) sample(ctx context.Context, into *l2Sample, way string, bytes int64, verified *int64) error {
-	var one l2Sample
-	var err error
-	switch way {
-	case "write", "write_copy":
-		one, err = r.write(ctx, bytes, way == "write_copy")
-	case "read", "read_copy":
-		one, err = r.read(ctx, bytes, way == "read_copy", verified)
-	default:
-		panic("benchmarks: no way " + way)
+// sample is one round of one way. What was read by it is read again afterwards, and compared
+// byte by byte.
+func (r *l2Run) sample(ctx context.Context, into *l2Sample, way *l2Way, bytes int64, f *L2Figure) error {
+	if way.write {
+		one, err := r.write(ctx, bytes, way.copied)
+		into.rate, into.cpu, into.sum = one.rate, one.cpu, one.sum
+		return err
 	}
-	into.rate, into.cpu = one.rate, one.cpu
-	return err
+	one, err := r.read(ctx, bytes, way.copied, nil)
+	if err != nil {
+		return err
+	}
+	f.Verified += r.sums.bytes.Load()
+	wrong := make([]int, r.depth)
+	var head [pageSize]byte
+	Fill(&r.content, head[:])
+	var compared atomic.Int64
+	if _, err = r.read(ctx, bytes, way.copied, func(w int, p []byte) {
+		copy(p, head[:numberSize]) // the number was looked at
+		wrong[w] += Mismatches(&r.content, p)
+		compared.Add(int64(len(p)))
+	}); err != nil {
+		return err
+	}
+	for w, n := range wrong {
+		if n > 0 {
+			return fmt.Errorf("worker %d read %d wrong bytes", w, n)
+		}
+	}
+	f.Compared += compared.Load()
+	if f.Compared != f.Verified {
+		return fmt.Errorf("%d bytes were verified, but %d were read", f.Verified, f.Compared)
+	}
+	into.rate, into.cpu, into.sum = one.rate, one.cpu, one.sum
+	return nil
 }
 
 // write puts as many new values as there are in so many bytes.
 func (r *l2Run) write(ctx context.Context, bytes int64, copied bool) (l2Sample, error) {
 	r.first, r.next = r.next, r.next+uint64(r.count(bytes))
-	buffers := make([]*l2.Buffer, r.depth)
-	if !copied {
-		for w := range buffers {
-			b, err := r.s.Buffer(ctx, int(r.size))
-			if err != nil {
-				return l2Sample{}, err
-			}
-			defer b.Release()
-			copy(b.Bytes(), r.memory[w])
-			buffers[w] = b
-		}
+	if copied {
+		return r.each(r.count(bytes), func(w int, n uint64) error {
+			binary.LittleEndian.PutUint64(r.memory[w], n)
+			return r.s.Put(ctx, r.key(n), r.memory[w])
+		})
 	}
-	return r.rated(r.each(r.count(bytes), func(w int, n uint64) (time.Duration, error) {
-		if copied {
-			return 0, r.s.Put(ctx, r.key(n), r.memory[w])
+	buffers := make([]*l2.Buffer, r.depth)
+	for w := range buffers {
+		b, err := r.s.Buffer(ctx, int(r.size))
+		if err != nil {
+			return l2Sample{}, err
 		}
-		return 0, r.s.PutBuffer(ctx, r.key(n), buffers[w])
-	}))
+		defer b.Release()
+		copy(b.Bytes(), r.memory[w])
+		buffers[w] = b
+	}
+	return r.each(r.count(bytes), func(w int, n uint64) error {
+		binary.LittleEndian.PutUint64(buffers[w].Bytes(), n)
+		return r.s.PutBuffer(ctx, r.key(n), buffers[w])
+	})
 }
 
-// read gets the values written last and compares every byte. The store compared their
-// checksums before; both have to have seen all that was read.
-func (r *l2Run) read(ctx context.Context, bytes int64, copied bool, verified *int64) (l2Sample, error) {
-	var same atomic.Int64
+// read gets the values written last and gives them to look, if there is one. The store's
+// checksums must have seen all that was read, and each value must be the one asked for.
+func (r *l2Run) read(ctx context.Context, bytes int64, copied bool, look func(w int, p []byte)) (l2Sample, error) {
 	before := r.s.Stats().ReadBytes
-	wrong := make([]int, r.depth)
-	read, took, used, err := r.each(r.count(bytes), func(w int, n uint64) (time.Duration, error) {
+	one, err := r.each(r.count(bytes), func(w int, n uint64) error {
 		p := r.memory[w]
 		if copied {
 			if n, err := r.s.Get(ctx, r.key(n), p); err != nil || int64(n) != r.size {
-				return 0, fmt.Errorf("%d bytes: %w", n, err)
+				return fmt.Errorf("%d bytes: %w", n, err)
 			}
 		} else {
 			b, err := r.s.GetBuffer(ctx, r.key(n))
 			if err != nil {
-				return 0, err
+				return err
 			}
 			defer b.Release()
 			p = b.Bytes()
 		}
-		own := threadCPU(func() { wrong[w] += Mismatches(&r.content[w], p) })
-		same.Add(int64(len(p)))
-		return own, nil
+		if got := binary.LittleEndian.Uint64(p); int64(len(p)) != r.size || got != n {
+			return fmt.Errorf("value %d of %d bytes is %d of %d", n, r.size, got, len(p))
+		}
+		if look != nil {
+			look(w, p)
+		}
+		return nil
 	})
 	if err != nil {
 		return l2Sample{}, err
 	}
-	for w, n := range wrong {
-		if n > 0 {
-			return l2Sample{}, fmt.Errorf("worker %d read %d wrong bytes", w, n)
-		}
+	read := int64(r.count(bytes)) * r.size
+	if told, summed := int64(r.s.Stats().ReadBytes-before), r.sums.bytes.Load(); told != read || summed != read {
+		return l2Sample{}, fmt.Errorf("read %d bytes, but %d were verified and %d said to be", read, summed, told)
 	}
-	if summed := int64(r.s.Stats().ReadBytes - before); summed != read || same.Load() != read {
-		return l2Sample{}, fmt.Errorf("read %d bytes, but verified %d by checksum and %d byte by byte", read, summed, same.Load())
-	}
-	*verified += read
-	return r.rated(read, took, used, nil)
-}
-
-// rated turns what each returns into a sample.
-func (r *l2Run) rated(bytes int64, took, used time.Duration, err error) (l2Sample, error) {
-	return l2Sample{rate: float64(bytes) / took.Seconds(), cpu: perGB(used, bytes)}, err
+	return one, nil
 }
 
 // processTime is the processor time of this process so far.
@@ -175,23 +219,4 @@ func clock(id int32) time.Duration {
 		panic("benchmarks: no clock: " + err.Error())
 	}
 	return time.Duration(t.Nano())
-}
-
-// sumCost is the processor time of a value's checksum now, in seconds for 10^9 bytes,
-// where the value is not in the processor's cache.
-func sumCost(size int64) float64 {
-	const span = 128 << 20
-	memory := make([]byte, max(span, size))
-	for i := 0; i < len(memory); i += pageSize {
-		memory[i] = 1
-	}
-	var sink uint64
-	bytes := int64(0)
-	used := threadCPU(func() {
-		for ; bytes+size <= int64(len(memory)); bytes += size {
-			sink ^= xxh3.Hash(memory[bytes:][:size])
-		}
-	})
-	runtime.KeepAlive(sink)
-	return perGB(used, bytes)
 }

@@ -70,7 +70,7 @@ func (s *Store) PutBuffer(ctx context.Context, key []byte, b *Buffer) error {
 	r := s.newRequest(requestPut, key)
 	r.mem, r.size = b.mem, b.size
 	clear(s.memory.bytes[b.mem.off+b.size : b.mem.end()]) // the rest of the block goes to the disk too
-	r.sum = xxh3.Hash(b.Bytes())
+	r.sum = s.sum(b.Bytes())
 	done, err := s.wait(ctx, r)
 	if !done {
 		*b = Buffer{}

@@ -4,8 +4,6 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/slotcache/slotcache/l2/segdir"
 	"github.com/slotcache/slotcache/l2/seglog"
 )
@@ -16,6 +14,7 @@ import (
 type helpers struct {
 	dir   *segdir.Dir
 	box   *inbox
+	sumOf func([]byte) uint64
 	files chan seglog.IO // have room for all that the log starts at once
 	sums  chan sumJob
 	ended sync.WaitGroup
@@ -31,10 +30,11 @@ type sumJob struct {
 }
 
 // newHelpers starts the helpers. They end with close.
-func newHelpers(dir *segdir.Dir, box *inbox) *helpers {
+func newHelpers(dir *segdir.Dir, box *inbox, sum func([]byte) uint64) *helpers {
 	h := &helpers{
 		dir:   dir,
 		box:   box,
+		sumOf: sum,
 		files: make(chan seglog.IO, maxInFlight),
 		sums:  make(chan sumJob, maxInFlight),
 	}
@@ -91,6 +91,6 @@ func (h *helpers) do(io seglog.IO) error {
 
 func (h *helpers) runSums() {
 	for j := range h.sums {
-		h.box.report(result{id: j.id, res: int64(len(j.bytes)), sum: xxh3.Hash(j.bytes)})
+		h.box.report(result{id: j.id, res: int64(len(j.bytes)), sum: h.sumOf(j.bytes)})
 	}
 }

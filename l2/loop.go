@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
 	"github.com/slotcache/slotcache/l2/segdir"
@@ -45,6 +44,9 @@ type loopConfig struct {
 	memory *memory
 	arena  *memory
 	report seglog.Report
+	sum    func([]byte) uint64
+
+	unregistered bool
 }
 
 // A loop is the goroutine that owns the ring and the log. Everything in it but
@@ -74,7 +76,7 @@ type loop struct {
 func newLoop(cfg loopConfig) *loop {
 	return &loop{
 		loopConfig:  cfg,
-		helpers:     newHelpers(cfg.dir, cfg.box),
+		helpers:     newHelpers(cfg.dir, cfg.box, cfg.sum),
 		start:       time.Now(),
 		done:        make(chan struct{}),
 		completions: make([]ring.Completion, 0, 2*maxInFlight),
@@ -102,13 +104,16 @@ func (l *loop) prepare() {
 	if err := l.ring.HoldFile(l.dir.LockFd()); err != nil {
 		l.logger.Debug("the lock ends before the I/O of a killed process", "err", err)
 	}
+	l.ring.Timer(timerTag, tickEvery)
+	if l.unregistered {
+		return
+	}
 	for _, m := range []*memory{l.memory, l.arena} {
 		if err := l.ring.RegisterMemory(m.bytes); err != nil {
 			l.logger.Debug("I/O without registered memory", "err", err)
 			break
 		}
 	}
-	l.ring.Timer(timerTag, tickEvery)
 }
 
 // await blocks until there is something to do, and does what the kernel reports.
@@ -201,7 +206,7 @@ func (l *loop) begin(io *seglog.IO) {
 	case seglog.IOSum:
 		p := l.bytes(io.Mem)
 		if len(p) <= sumInline {
-			l.finishIO(result{id: io.ID, res: io.Mem.Len, sum: xxh3.Hash(p)})
+			l.finishIO(result{id: io.ID, res: io.Mem.Len, sum: l.sum(p)})
 			return
 		}
 		l.helpers.sum(sumJob{io.ID, p})

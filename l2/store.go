@@ -27,6 +27,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/slotcache/slotcache/l2/segdir"
 	"github.com/slotcache/slotcache/l2/seglog"
 	"github.com/slotcache/slotcache/ring"
@@ -80,6 +82,13 @@ type Options struct {
 	// then fail as when it refuses, but for those whose I/O is under way. The default is 5
 	// seconds; less than 0 waits for ever.
 	StallTime time.Duration
+	// Unregistered forgoes telling the kernel of Memory for good, as it is where the limit on
+	// locked memory forbids it (8 MiB for users, as a rule): I/O then costs more processor time.
+	Unregistered bool
+	// Sum computes the checksums of values that are not copied, in the place of the library's:
+	// for those who measure what they cost. It returns the xxh3-64 of p, and may be called from
+	// any goroutine.
+	Sum func(p []byte) uint64
 	// Namespace separates the keys of several users of a directory: each sees only
 	// those put under its own name.
 	Namespace string
@@ -98,6 +107,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Sum == nil {
+		o.Sum = xxh3.Hash
 	}
 	switch {
 	case o.Size <= 0:
@@ -120,6 +132,7 @@ type Store struct {
 	space  uint64 // the namespace as a number
 	memory *memory
 	fits   int64 // longest value, in bytes
+	sum    func([]byte) uint64
 	loop   *loop
 	box    *inbox
 
@@ -193,11 +206,11 @@ func openOn(dir string, opts Options, newRing func() (ring.Opened, error)) (*Sto
 	}
 	undo.forget()
 
-	s := &Store{space: number(opts.Namespace), memory: buffers, fits: longest(log, opts.Memory)}
+	s := &Store{space: number(opts.Namespace), memory: buffers, fits: longest(log, opts.Memory), sum: opts.Sum}
 	s.box = &inbox{wake: disk.Ring.Wake}
 	s.loop = newLoop(loopConfig{
 		ring: disk.Ring, engine: disk.Engine, log: log, dir: files, box: s.box, logger: opts.Logger.With("dir", dir),
-		memory: buffers, arena: arena, report: report,
+		memory: buffers, arena: arena, report: report, sum: opts.Sum, unregistered: opts.Unregistered,
 	})
 	go s.loop.run()
 	return s, nil

@@ -58,11 +58,12 @@ func (c *l2Command) Run(ctx context.Context) error {
 		return printJSON(figures)
 	}
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(t, "figure\tMB/s\tfio MB/s\tratio\tCPU s/GB\twithout sums\tfio\t")
+	_, _ = fmt.Fprintln(t, "figure\tMB/s\tfio MB/s\tratio\t25 %\t75 %\tCPU s/GB\twithout sums\tfio\t")
 	for i := range figures {
 		f := &figures[i]
-		_, _ = fmt.Fprintf(t, "%s\t%.0f\t%s\t%s\t%.3f\t%.3f\t%s\t\n", f.Figure, f.Value, optional("%.0f", f.RefValue),
-			optional("%.2f", f.Ratio), f.CPU, f.CPUNoSum, optional("%.3f", f.RefCPU))
+		_, _ = fmt.Fprintf(t, "%s\t%.0f\t%s\t%s\t%s\t%s\t%.3f\t%s\t%s\t\n", f.Figure, f.Value, optional("%.0f", f.RefValue),
+			optional("%.2f", f.Ratio), optional("%.2f", f.RatioLow), optional("%.2f", f.RatioHigh),
+			f.CPU, optional("%.3f", f.CPUNoSum), optional("%.3f", f.RefCPU))
 	}
 	return t.Flush()
 }

@@ -33,13 +33,15 @@ func TestTheDiskStoreIsHeldAgainstFio(t *testing.T) {
 	require.Zero(t, r.Code, "%s%s", r.Stdout, r.Stderr)
 	var figures []benchmarks.L2Figure
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &figures))
-	require.Len(t, figures, 4)
-	for i, name := range []string{"write_1m", "read_1m", "write_copy_1m", "read_copy_1m"} {
+	names := []string{"write_1m", "read_1m", "write_copy_1m", "read_copy_1m", "write_plain_1m", "read_plain_1m"}
+	require.Len(t, figures, len(names))
+	for i, name := range names {
 		f := &figures[i]
 		require.Equal(t, name, f.Figure)
 		require.Positive(t, f.Value)
 		if i%2 == 1 {
 			require.EqualValues(t, 64<<20, f.Verified)
+			require.EqualValues(t, 64<<20, f.Compared)
 		}
 		require.Equal(t, f.Reference == nil, f.Ratio == nil)
 	}
