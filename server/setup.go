@@ -36,6 +36,9 @@ const (
 	segmentsMin    = 36
 	// diskOps is how many I/Os of the log may be under way.
 	diskOps = 512
+	// diskIOSize is the length in bytes of the longest I/O on a value. A value alone is read by
+	// several at once, which takes the disk to its rate; shorter ones cost more processor time.
+	diskIOSize = 4 << 20
 	// epollProcs is how many goroutines may run at a time at least, where system calls read and write files.
 	epollProcs = 4
 )
@@ -361,6 +364,7 @@ func (s *Server) recoverLog(seed uint64) (*seglog.Log, error) {
 	}
 	log, report, err := seglog.Recover(seglog.Config{
 		Size: segdir.Usable(s.cfg.L2Size), Arena: s.r.arena, Seed: seed, WriteLimit: s.cfg.L2WriteLimit, StallTime: s.cfg.L2StallTime,
+		IOSize: diskIOSize,
 		Nonce: func() (nonce [16]byte) {
 			_, _ = rand.Read(nonce[:]) // never fails
 			return nonce

@@ -314,6 +314,9 @@ func (l *Log) checkOps() error {
 			side = &loads
 		}
 		side.ops++
+		if o.io.Kind == IORead {
+			side.reads++
+		}
 		side.bytes += ioBytes(&o.io)
 	}
 	if busy+len(l.opFree) != len(l.ops) || loads != l.loads || stores != l.stores {

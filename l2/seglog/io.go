@@ -48,6 +48,7 @@ type op struct {
 // load is what one side, reads or writes, has in flight.
 type load struct {
 	ops   int
+	reads int // of the ops
 	bytes int64
 }
 
@@ -191,6 +192,13 @@ func (l *Log) startOp(t task, io IO) *IO {
 	side := l.side(&io)
 	side.ops++
 	side.bytes += ioBytes(&io)
+	if io.Kind == IORead {
+		side.reads++
+		if io.Load {
+			l.stats.ReadIOs++
+			l.stats.ReadDepths += uint64(side.reads)
+		}
+	}
 	return &o.io
 }
 
@@ -232,6 +240,9 @@ func (l *Log) Done(id uint64, res int64, sum uint64) {
 	side := l.side(&o.io)
 	side.ops--
 	side.bytes -= ioBytes(&o.io)
+	if o.io.Kind == IORead {
+		side.reads--
+	}
 	if !ok {
 		l.stats.IOErrors++
 	} else if o.io.Kind == IOWrite {

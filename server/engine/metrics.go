@@ -209,6 +209,8 @@ func (m *Metrics) eachDisk(f func(name string, value uint64)) {
 	f("l2_superseded_total", d.Superseded)
 	f("l2_reads_total", d.Reads)
 	f("l2_read_bytes_total", d.ReadBytes)
+	f("l2_read_ios_total", d.ReadIOs)
+	f("l2_read_depths_total", d.ReadDepths)
 	f("l2_read_misses_total", d.ReadMisses)
 	f("l2_bad_records_total", d.BadRecords)
 	f("l2_tombstones_total", d.Tombstones)
