@@ -44,11 +44,14 @@ type L2Figure struct {
 	Compared  int64    `json:"compared_bytes"` // of what was read again, byte by byte
 }
 
-// Sizes of the benchmark's store, in bytes.
-const (
-	l2SegmentSize = 256 << 20
-	l2StoreSize   = 9 * l2SegmentSize
-)
+// l2Segments is how many segments the benchmark's store has: more than twice what is written
+// in a round.
+const l2Segments = 9
+
+// segmentSize is the length of one, in bytes.
+func (b *l2Bench) segmentSize(size int64) int64 {
+	return min(max(b.opts.Bytes/4, 2*size, 32<<20), 256<<20) &^ (pageSize - 1)
+}
 
 // l2Pause is the rest before each measurement. Disks in the cloud, and those with a cache,
 // give more for a while after they have rested, and fio rests while it starts.
@@ -127,14 +130,16 @@ func (b *l2Bench) step() {
 // open opens a store for values of this size, with every block of every file written once,
 // so that all writes measured go over old ones, as fio's.
 func (b *l2Bench) open(ctx context.Context, name string, size int64, unregistered bool) (*l2Run, error) {
+	segment := b.segmentSize(size)
+	all := l2Segments * segment
 	run, err := newL2Run(filepath.Join(b.dir, name), l2.Options{
-		Size: l2StoreSize + l2StoreSize/64, SegmentSize: l2SegmentSize, Memory: max(int64(b.opts.Depth+1)*size, 64<<20), MaxEntries: 1 << 20,
+		Size: all + all/64, SegmentSize: segment, Memory: max(int64(b.opts.Depth+1)*size, 64<<20), MaxEntries: 1 << 20,
 		Unregistered: unregistered, Engine: b.opts.Engine,
 	}, size, b.opts.Depth)
 	if err != nil {
 		return nil, err
 	}
-	for wrote := int64(0); wrote < l2StoreSize+l2SegmentSize; wrote += b.opts.Bytes {
+	for wrote := int64(0); wrote < all+segment; wrote += b.opts.Bytes {
 		if _, err := run.write(ctx, b.opts.Bytes, false); err != nil {
 			return nil, errors.Join(err, run.close())
 		}
