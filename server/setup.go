@@ -15,6 +15,7 @@ import (
 	"github.com/slotcache/slotcache/l1"
 	"github.com/slotcache/slotcache/l2/segdir"
 	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/pages"
 	"github.com/slotcache/slotcache/proto"
 	"github.com/slotcache/slotcache/ring"
 	"github.com/slotcache/slotcache/server/engine"
@@ -337,6 +338,7 @@ func (s *Server) openEngine() error {
 		Objects: l.Objects, Parked: l.Parked, Ops: l.Ops,
 		InstanceCap: l.InstanceCap, TransferTime: l.TransferTime, LeaseTime: l.LeaseTime, ReapAfter: s.cfg.ReapAfter, Seed: seed,
 		PinBudget: l.PinBudget, PinTime: l.PinTime,
+		Advise: pages.Advise,
 	}, s.r)
 	if err != nil {
 		return fmt.Errorf("server: %w", err)

@@ -117,6 +117,24 @@ func (p *adaptive) evict(i, hash uint32) {
 	p.ghosts.put(hash, &p.traits[i], small, &p.scale, 2, p.now)
 }
 
+func (p *adaptive) fetch(objects []uint32) {
+	fetch(p.traits, objects)
+	fetch(p.lists.at, objects)
+	p.queues.fetch(objects)
+}
+
+func (p *adaptive) fetchNeighbours(objects []uint32) {
+	p.lists.fetchNeighbours(objects)
+	p.queues.order.fetchNeighbours(objects)
+}
+
+func (p *adaptive) eachArray(do func([]byte)) {
+	do(bytesOf(p.traits))
+	do(bytesOf(p.lists.at))
+	do(bytesOf(p.ghosts.at))
+	p.queues.eachArray(do)
+}
+
 func (p *adaptive) check(linked func(uint32) bool) error {
 	if err := p.lists.check(linked); err != nil {
 		return err

@@ -62,6 +62,12 @@ type policy interface {
 	after(i uint32) uint32
 	// evict: object i, unlinked already, is evicted.
 	evict(i, hash uint32)
+	// fetch has the processor bring what the policy keeps of objects into its caches.
+	fetch(objects []uint32)
+	// fetchNeighbours is fetch for those beside them, of which unlink takes them out.
+	fetchNeighbours(objects []uint32)
+	// eachArray calls do with the memory of each large array.
+	eachArray(do func([]byte))
 	// check walks everything; linked says which objects are evictable.
 	check(linked func(i uint32) bool) error
 }
@@ -104,6 +110,11 @@ func (p *recency) unlink(i uint32)       { p.order.remove(i) }
 func (p *recency) victim() uint32        { return p.order.last(0) }
 func (p *recency) after(i uint32) uint32 { return p.order.before(i) }
 func (p *recency) evict(uint32, uint32)  {}
+
+func (p *recency) fetch(objects []uint32)           { fetch(p.order.at, objects) }
+func (p *recency) fetchNeighbours(objects []uint32) { p.order.fetchNeighbours(objects) }
+
+func (p *recency) eachArray(do func([]byte)) { do(bytesOf(p.order.at)) }
 
 func (p *recency) check(linked func(uint32) bool) error { return p.order.check(linked) }
 
@@ -155,6 +166,17 @@ func (r *rings) member(i uint32) uint32 {
 		return 0
 	}
 	return i
+}
+
+// fetchNeighbours has the processor bring the neighbours of members, at most [Batch],
+// into its caches.
+func (r *rings) fetchNeighbours(members []uint32) {
+	var at [2 * Batch]uint32
+	for j, i := range members {
+		l := r.at[i]
+		at[2*j], at[2*j+1] = l.next, l.prev
+	}
+	fetch(r.at, at[:2*len(members)])
 }
 
 // last returns the last member of a list, 0 if it is empty.

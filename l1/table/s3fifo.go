@@ -59,6 +59,16 @@ func (q *queues) remove(i uint32) {
 	q.order.remove(i)
 }
 
+func (q *queues) fetch(members []uint32) {
+	fetch(q.flags, members)
+	fetch(q.order.at, members)
+}
+
+func (q *queues) eachArray(do func([]byte)) {
+	do(bytesOf(q.order.at))
+	do(bytesOf(q.flags))
+}
+
 // victim moves on those that have earned it and returns the first that has not,
 // 0 if there is no member.
 func (q *queues) victim() uint32 {
@@ -118,6 +128,14 @@ func (p *s3fifo) evict(i, hash uint32) {
 		p.ghosts.uses.tick(p.scale.room) // nothing else here has a time
 		p.ghosts.put(hash, &trait{}, true, &p.scale, byAge, 0)
 	}
+}
+
+func (p *s3fifo) fetch(objects []uint32)           { p.queues.fetch(objects) }
+func (p *s3fifo) fetchNeighbours(objects []uint32) { p.queues.order.fetchNeighbours(objects) }
+
+func (p *s3fifo) eachArray(do func([]byte)) {
+	p.queues.eachArray(do)
+	do(bytesOf(p.ghosts.at))
 }
 
 func (p *s3fifo) check(linked func(uint32) bool) error { return p.queues.order.check(linked) }

@@ -52,6 +52,10 @@ type Config struct {
 	Seed uint64
 	// Policy says which object is evicted first.
 	Policy Policy
+	// Advise, if not nil, is told of the memory of each large array before it is
+	// used, so that it can have huge pages: a table of a million objects is far
+	// larger than what a processor knows the pages of.
+	Advise func(memory []byte)
 	// HashMask is applied to the hash of a key; zero means all bits. Tests fold
 	// the hash with it to make every chain long.
 	HashMask uint64
@@ -113,6 +117,7 @@ type Table struct {
 	trimmed int64 // bytes that the last Trim left, all of the pool before
 	hole    hole
 	sums    sums
+	scratch [Batch]uint32
 }
 
 // New returns an empty table without memory: [Table.Grow] gives it some. It
@@ -128,7 +133,21 @@ func New(cfg Config) *Table {
 	t.pins = newRings(cfg.MaxObjects, pinLists)
 	t.memory.init(cfg.Size)
 	t.index.init(cfg)
+	if cfg.Advise != nil {
+		t.eachArray(cfg.Advise)
+	}
 	return t
+}
+
+// eachArray calls do with the memory of each large array.
+func (t *Table) eachArray(do func([]byte)) {
+	do(bytesOf(t.objects))
+	do(bytesOf(t.index.slots))
+	for _, a := range [][]uint32{t.memory.tags, t.memory.next, t.memory.owner, t.memory.class.first} {
+		do(bytesOf(a))
+	}
+	do(bytesOf(t.pins.at))
+	t.policy.eachArray(do)
 }
 
 // Grow lets the bytes [0, ready) of the pool be granted. It never takes memory

@@ -75,6 +75,8 @@ type Config struct {
 	PinTime      time.Duration // how long a pin may last
 	ReapAfter    time.Duration // after which an instance that sends nothing ends; 0: never
 
+	Advise func(memory []byte) // told of the memory of large tables before it is used; may be nil
+
 	Seed     uint64
 	HashMask uint64 // 0: all bits; tests fold the hash to make keys collide
 }

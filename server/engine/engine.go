@@ -124,6 +124,7 @@ func New(cfg Config, host Host) (*Engine, error) {
 		log:  cfg.Disk,
 		table: table.New(table.Config{
 			Size: cfg.Pool.Size, MaxObjects: cfg.Objects, Policy: cfg.Policy, Seed: cfg.Seed, HashMask: cfg.HashMask,
+			Advise: cfg.Advise,
 		}),
 		conns:       make([]conn, cfg.Conns),
 		insts:       make([]instance, cfg.Instances),
