@@ -1,6 +1,8 @@
 package proto
 
 import (
+	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -76,6 +78,85 @@ func TestSplittingDoesNotAllocateInSteadyState(t *testing.T) {
 			require.Zero(t, s.Buffered(), "frames that arrive whole are not copied")
 		}
 	}
+}
+
+// A lookup of the most keys comes in many pieces; its buffer is shared by the streams.
+func TestSplittingLargeFramesDoesNotAllocateInSteadyState(t *testing.T) {
+	var stream []byte
+	for range 3 {
+		stream = AppendFrame(stream, Header{Op: OpLookup}, AppendLookup(nil, &Lookup{Group: 1, Keys: make([]Key, MaxKeys)}), 0)
+	}
+	stream = AppendFrame(stream, Header{Op: OpPing}, nil, 0)
+	for _, cut := range []int{1000, 16 << 10, 60_000, 100_000} {
+		var spares Spares
+		var streams [3]Splitter
+		for i := range streams {
+			streams[i].Init(nil, &spares)
+		}
+		frames := 0
+		pass := func() {
+			for i := range streams {
+				s := &streams[i]
+				for p := stream; len(p) > 0; {
+					n := min(cut, len(p))
+					s.Feed(p[:n])
+					p = p[n:]
+					for {
+						f, ok, err := s.Next()
+						if err != nil {
+							panic(err)
+						}
+						if !ok {
+							break
+						}
+						if f.Op == OpLookup && len(f.Body) < MaxKeys*KeySize {
+							panic("a short frame")
+						}
+						frames++
+					}
+				}
+				s.Trim()
+				if s.Buffered() > bufferKeep {
+					panic("a large buffer is kept")
+				}
+			}
+		}
+		pass()
+		require.Equal(t, 12, frames)
+		require.Zero(t, testing.AllocsPerRun(20, pass), "pieces of %d bytes", cut)
+		require.LessOrEqual(t, spares.Held(), sparesMax)
+	}
+}
+
+// Frames that alias a buffer stay whole until the next Feed, whoever takes large buffers
+// meanwhile.
+func TestASharedBufferIsNotGivenAwayWhileAFrameAliasesIt(t *testing.T) {
+	var spares Spares
+	var a, b Splitter
+	a.Init(nil, &spares)
+	b.Init(nil, &spares)
+	body := func(v byte) []byte { return bytes.Repeat([]byte{v}, 100_000) }
+	first := AppendFrame(nil, Header{Op: OpLookup}, body(1), 0)
+	second := AppendFrame(nil, Header{Op: OpLookup}, body(2), 0)
+	a.Feed(first[:90_000])
+	_, ok, err := a.Next()
+	require.NoError(t, err)
+	require.False(t, ok)
+	a.Feed(append(slices.Clone(first[90_000:]), second[:90_000]...))
+	f, ok, err := a.Next()
+	require.NoError(t, err)
+	require.True(t, ok)
+	a.Hold() // needs a larger buffer than that which f is in
+	for range 3 {
+		b.Feed(second[:90_000])
+		b.Hold()
+	}
+	require.True(t, bytes.Equal(f.Body, body(1)))
+	a.Feed(second[90_000:])
+	f, ok, err = a.Next()
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.True(t, bytes.Equal(f.Body, body(2)))
 }
 
 func BenchmarkSplitter(b *testing.B) {

@@ -35,10 +35,14 @@ type Frame struct {
 // A frame that lies whole in a piece is not copied. Of one that straddles pieces
 // the beginning is kept in the splitter's own buffer, which grows with the bytes
 // that arrived, at most to twice their number, and never beyond what the checked
-// header announced: a header alone costs its sender's connection 4 KiB here.
+// header announced: a header alone costs its sender's connection 4 KiB here. Large
+// buffers may be shared with other splitters, see [Spares], and then have the next
+// power of two.
 type Splitter struct {
 	base    []byte // the buffer that Init gave; what is kept when a larger one is let go
-	buf     []byte // own bytes; buf[read:] come before those of the piece
+	spares  *Spares
+	left    [2][]byte // buffers before buf, while a frame may still alias them
+	buf     []byte    // own bytes; buf[read:] come before those of the piece
 	read    int
 	piece   []byte // the caller's bytes that are not consumed yet
 	head    Header // of the frame under way, if known
@@ -48,18 +52,21 @@ type Splitter struct {
 }
 
 // Init makes s ready for a new stream, with buf, which may be nil, as its first
-// reassembly buffer.
-func (s *Splitter) Init(buf []byte) {
-	*s = Splitter{base: buf[:0], buf: buf[:0]}
+// reassembly buffer. Large buffers come from spares and return there; nil: they are
+// allocated.
+func (s *Splitter) Init(buf []byte, spares *Spares) {
+	*s = Splitter{base: buf[:0], buf: buf[:0], spares: spares}
 }
 
 // Reset makes s ready for a new stream. A large buffer is let go.
 func (s *Splitter) Reset() {
+	s.release()
 	keep := s.buf[:0]
 	if cap(keep) > s.keep() {
+		s.spares.put(keep)
 		keep = s.base
 	}
-	*s = Splitter{base: s.base, buf: keep}
+	*s = Splitter{base: s.base, buf: keep, spares: s.spares}
 }
 
 // Feed gives s the next piece of the stream. It is aliased, so it must not change
@@ -208,16 +215,19 @@ func (s *Splitter) Buffered() int { return cap(s.buf) }
 // ends the validity of the frames returned so far. Feed does the same; a caller
 // whose stream may rest for long calls it once all frames are handled.
 func (s *Splitter) Trim() {
+	s.release()
 	rest := s.buf[s.read:]
 	need := len(rest)
 	if s.known {
 		need = max(need, s.need())
 	}
-	switch {
-	case cap(s.buf) > s.keep() && need <= cap(s.base):
+	switch large := s.buf; {
+	case cap(large) > s.keep() && need <= cap(s.base):
 		s.buf = append(s.base, rest...)
-	case cap(s.buf) > s.keep() && need <= bufferKeep:
-		s.buf = append(make([]byte, 0, max(need, bufferMin)), rest...)
+		s.spares.put(large)
+	case cap(large) > s.keep() && need <= bufferKeep:
+		s.buf = append(s.spares.get(max(need, bufferMin)), rest...)
+		s.spares.put(large)
 	case s.read > 0:
 		s.buf = s.buf[:copy(s.buf, rest)]
 	}
@@ -242,8 +252,32 @@ func (s *Splitter) keepBytes(n int) {
 		} else if len(rest) > 0 && !s.known {
 			size *= 2
 		}
-		s.buf = append(make([]byte, 0, max(size, bufferMin)), rest...)
+		was := s.buf
+		s.buf = append(s.spares.get(max(size, bufferMin)), rest...)
+		s.leave(was)
 		s.read = 0
 	}
 	s.buf = append(s.buf, s.piece[:n]...)
+}
+
+// leave gives up a buffer that a frame of the caller's may alias: it returns to the spares
+// with the next Feed, Trim or Reset, unless more are left before.
+func (s *Splitter) leave(p []byte) {
+	if cap(p) == cap(s.base) {
+		return // Init's
+	}
+	for i := range s.left {
+		if s.left[i] == nil {
+			s.left[i] = p
+			return
+		}
+	}
+}
+
+// release ends the validity of the frames that alias what was left.
+func (s *Splitter) release() {
+	for i, p := range s.left {
+		s.spares.put(p)
+		s.left[i] = nil
+	}
 }

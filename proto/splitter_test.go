@@ -267,7 +267,7 @@ func TestLargeBufferIsLetGoThoughBytesFollow(t *testing.T) {
 	small := AppendFrame(nil, Header{Op: OpPing}, nil, 0)
 	for _, tail := range []int{0, 1, 31} {
 		var s Splitter
-		s.Init(base)
+		s.Init(base, nil)
 		require.Equal(t, cap(base), s.Buffered())
 		s.Feed(large[:len(large)-1])
 		_, ok, err := s.Next()

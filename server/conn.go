@@ -230,6 +230,7 @@ func (r *reactor) opened(fd int, local bool) {
 	c.id = engine.NewConnID(index, c.id.Generation()+1)
 	c.fd = fd
 	c.local = local
+	c.in.Init(nil, &r.spares)
 	c.moveTo(connOpen)
 	r.stats.Accepted++
 	r.touch(c)
@@ -362,6 +363,7 @@ func (r *reactor) closed(c *conn) {
 	c.moveTo(connFree)
 	closeFd(c.fd)
 	r.input -= c.inHeld
+	c.in.Reset() // what is large of it is for others
 	if c.process != 0 {
 		r.releaseProcess(c.process)
 	}

@@ -23,8 +23,8 @@ const (
 	// inputAhead is how much a connection may have received and not stepped, until no more
 	// is received.
 	inputAhead = 64 << 10
-	// inputBudget bounds the reassembly buffers of all connections. One that would need
-	// more is closed.
+	// inputBudget bounds the reassembly buffers of all connections, those kept for the next
+	// included. One that would need more is closed.
 	inputBudget = 64 << 20
 	// partsKeep is how many parts of a payload a connection has room for at rest.
 	partsKeep = 16
@@ -153,6 +153,9 @@ func (r *reactor) account(c *conn) {
 	grown := c.in.Buffered() - c.inHeld
 	r.input += grown
 	c.inHeld += grown
+	if r.input+r.spares.Held() > inputBudget {
+		r.spares.Drop()
+	}
 	if r.input > inputBudget && grown > 0 {
 		r.stats.OverBudget++
 		r.complain("connection closed: the memory for unfinished frames is used up", "budget", inputBudget)

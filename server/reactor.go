@@ -12,6 +12,7 @@ import (
 	"github.com/slotcache/slotcache/l1"
 	"github.com/slotcache/slotcache/l2/segdir"
 	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/proto"
 	"github.com/slotcache/slotcache/ring"
 	"github.com/slotcache/slotcache/server/access"
 	"github.com/slotcache/slotcache/server/engine"
@@ -84,6 +85,7 @@ type reactor struct {
 	pollfd      [1]unix.PollFd
 
 	input  int // bytes of reassembly buffers
+	spares proto.Spares
 	share  int // of this turn's input, in bytes
 	output int // bytes of queued frames
 
