@@ -124,8 +124,9 @@ type Log struct {
 	fenceUnsynced   list
 	fenceSyncing    list
 	fencesWriting   int
-	clearsUnwritten int // clear fences queued or being written
-	owed            int // fences answered not durable and not written
+	clearsUnwritten int    // clear fences queued or being written
+	fetched         uint64 // keeps loads that are for the processor's caches alone
+	owed            int    // fences answered not durable and not written
 	acks            pool[ack]
 	cleared         map[uint64]uint64 // by namespace: records below this sequence are gone, and may still be in the index
 	clearedAll      uint64            // the same for all

@@ -62,7 +62,13 @@ func (r *read) issuing() bool { return r.headBuf == none || r.issued < AlignUp(r
 
 // visible returns the key's entry if it may be seen, or 0.
 func (l *Log) visible(k *Key) uint32 {
-	i := l.index.find(l.index.digest(k))
+	d := l.index.digest(k)
+	return l.visibleFrom(l.index.keys.first(l.index.hash(d)), d)
+}
+
+// visibleFrom is visible for the key of a digest whose bucket begins with entry first.
+func (l *Log) visibleFrom(first uint32, d digest) uint32 {
+	i := l.index.findFrom(first, d)
 	if i == 0 {
 		return 0
 	}
@@ -82,6 +88,40 @@ func (l *Log) Find(k *Key) (size int64, ok bool) {
 		return 0, false
 	}
 	return l.index.entries[i].size(), true
+}
+
+// findBatch is how many keys FindAll takes at a time.
+const findBatch = 16
+
+// FindAll is Find for many keys, without the sizes: found[i] becomes whether the record of keys[i] is on disk. It takes a fraction
+// of the time where the index is larger than the processor's caches: what the keys need of it comes from memory for several at a
+// time.
+func (l *Log) FindAll(keys []Key, found []bool) {
+	if l.owed > 0 || l.health == healthStalled {
+		clear(found[:len(keys)])
+		return
+	}
+	var ds [findBatch]digest
+	var firsts [findBatch]uint32
+	x := &l.index
+	for len(keys) > 0 {
+		n := min(len(keys), findBatch)
+		for i := range n {
+			ds[i] = x.digest(&keys[i])
+		}
+		for i := range n { // nothing here waits for what another one's brings
+			firsts[i] = x.keys.first(x.hash(ds[i]))
+		}
+		seqs := uint64(0)
+		for _, i := range firsts[:n] {
+			seqs |= x.entries[i].seq
+		}
+		l.fetched = seqs
+		for i := range n {
+			found[i] = l.visibleFrom(firsts[i], ds[i]) != 0
+		}
+		keys, found = keys[n:], found[n:]
+	}
 }
 
 // Read reads the key's value into dst, which is aligned to BlockSize and AlignUp(size) long at least, and is the log's until

@@ -108,9 +108,25 @@ func (r *rig) delete(ns ...int) Token {
 
 // has says whether the key can be found.
 func (r *rig) has(n int) bool {
+	r.t.Helper()
 	k := key(n)
 	_, ok := r.l.Find(&k)
+	checkFindAll(r.t, r.l, []Key{key(n + 1), k})
 	return ok
+}
+
+// checkFindAll requires that FindAll says of the keys what Find does.
+func checkFindAll(t *testing.T, l *Log, keys []Key) {
+	t.Helper()
+	found := make([]bool, len(keys))
+	for i := range found {
+		found[i] = i%2 == 0 // left over
+	}
+	l.FindAll(keys, found)
+	for i := range keys {
+		_, ok := l.Find(&keys[i])
+		require.Equal(t, ok, found[i], "%x", keys[i])
+	}
 }
 
 // load reads the value of key n; nil: a miss.

@@ -285,6 +285,7 @@ func (s *sim) delete() {
 		_, ok := s.l.Find(&keys[i])
 		require.False(s.t, ok, "found after delete")
 	}
+	checkFindAll(s.t, s.l, s.model.keys)
 }
 
 func (s *sim) clear() {

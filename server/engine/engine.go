@@ -79,6 +79,9 @@ type Engine struct {
 	out      []byte // the frame being built
 	parts    []table.Extent
 	refs     []table.Ref
+	window   window
+	tail     [windowKeys]table.Ref
+	ending   []table.Ref // objects of the entries that are given back
 }
 
 // requests holds one of each request with long lists, so that parsing allocates nothing
@@ -140,6 +143,8 @@ func New(cfg Config, host Host) (*Engine, error) {
 		refused:     newRefusedQueue(cfg.Objects),
 		admission:   newAdmission(cfg.Admit),
 		out:         make([]byte, 0, outSize),
+		refs:        make([]table.Ref, 0, proto.MaxKeys),
+		ending:      make([]table.Ref, 0, proto.MaxKeys),
 	}
 	if cfg.IOEngine != "" {
 		e.ioEngine = `io_engine{engine="` + cfg.IOEngine + `"}`

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/slotcache/slotcache/l1/table"
@@ -78,13 +79,16 @@ func (e *Engine) count(c *conn, l layout, r *request, in *proto.Lookup) {
 	var disk, memory, memoryAt, diskAt uint32
 	e.refs = e.refs[:0]
 	for i := range in.Keys {
-		key.Hash = in.Keys[i]
-		ref, st, ok := e.table.Find(&key)
-		switch {
-		case ok && st == table.StateReady:
+		w := i % windowKeys
+		if w == 0 {
+			e.look(&key, in.Keys[i:], true)
+		}
+		ref := e.window.refs[w]
+		switch st := e.table.State(ref); {
+		case st == table.StateReady:
 			memory++
 			e.refs = append(e.refs, ref)
-		case ok && st == table.StateLoading && !e.stalled(), !ok && e.onDisk(&key):
+		case st == table.StateLoading && !e.stalled(), e.window.disk[w]:
 			disk++
 		case in.Mode == proto.ModeAny:
 			continue
@@ -99,8 +103,12 @@ func (e *Engine) count(c *conn, l layout, r *request, in *proto.Lookup) {
 		}
 	}
 end:
-	for i := len(e.refs); i > 0; i-- { // tail first: a prefix's tail is to go before its head
-		e.touch(e.refs[i-1])
+	slices.Reverse(e.refs) // tail first: a prefix's tail is to go before its head
+	for i, ref := range e.refs {
+		if i%table.Batch == 0 {
+			e.table.Ahead(e.refs, i)
+		}
+		e.touch(ref)
 	}
 	out.FromMemory, out.FromDisk = memoryAt, diskAt
 	out.Hits = memoryAt + diskAt
@@ -181,7 +189,11 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 	touched := false
 	for pos := range a.keys {
 		key.Hash = a.keys[pos]
-		ref, st, ok := e.table.Find(&key)
+		if pos%windowKeys == 0 {
+			e.look(&key, a.keys[pos:], loads)
+		}
+		e.ahead(pos % windowKeys)
+		ref, st, ok := e.find(pos%windowKeys, &key)
 		fromDisk := !ok || st == table.StateLoading
 		switch {
 		case !ok && loads:
@@ -212,9 +224,9 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 			continue
 		}
 		if e.table.State(ref) == table.StateReady {
-			e.touch(ref)
 			n := e.addEntry(t, ref, entryHeld, uint32(pos))
 			e.entries[n].fromDisk = fromDisk
+			e.touch(ref) // which is less work for what is held
 			continue
 		}
 		n := e.addEntry(t, ref, entryWaiting, uint32(pos))
@@ -227,11 +239,20 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 
 // touchTail makes those of the keys that are in memory the most recently used.
 func (e *Engine) touchTail(key table.Key, keys []proto.Key) {
-	for i := len(keys); i > 0; i-- {
-		key.Hash = keys[i-1]
-		if ref, st, ok := e.table.Find(&key); ok && st == table.StateReady {
-			e.table.Touch(ref)
+	for n := len(keys); n > 0; {
+		from := (n - 1) / windowKeys * windowKeys
+		refs := e.tail[:n-from]
+		table.FindAll(e.table, key, keys[from:n], refs)
+		slices.Reverse(refs)
+		for i, ref := range refs {
+			if i%table.Batch == 0 {
+				e.table.Ahead(refs, i)
+			}
+			if ref != 0 {
+				e.table.Touch(ref)
+			}
 		}
+		n = from
 	}
 }
 

@@ -47,14 +47,19 @@ func (e *Engine) onPrepareStore(c *conn, r *request, body []byte) {
 // how many bytes are short for one when pa has it wait for them.
 func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.PrepareStoreReply, pa patience) int64 {
 	p := &e.transfers[t]
-	for i := len(out.Results); i < len(in.Keys); i++ {
+	first := len(out.Results)
+	for i := first; i < len(in.Keys); i++ {
 		res := proto.StoreResult{}
 		size := int64(min(in.Sizes[i], 1<<62))
 		key := table.Key{Namespace: p.space, Layout: l.id, Hash: in.Keys[i]}
+		w := (i - first) % windowKeys
+		if w == 0 {
+			e.look(&key, in.Keys[i:], true)
+		}
 		switch {
 		case size > l.size || size > e.cfg.Pool.Size || (p.inline && size > proto.MaxPayload):
 			res.Status = proto.StatusTooLarge
-		case e.onDisk(&key):
+		case e.onDiskOnly(w, &key):
 			res.Status = proto.StatusExists
 		default:
 			var full bool

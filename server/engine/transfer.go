@@ -253,7 +253,17 @@ func (e *Engine) addEntry(t uint32, ref table.Ref, s entryState, pos uint32) uin
 // a prefix becomes less recently used than its head.
 func (e *Engine) freeEntries(t, n uint32) {
 	p := &e.transfers[t]
-	for n != none {
+	e.ending = e.ending[:0]
+	for q := p.last; n != none && q != none; q = e.entries[q].prev {
+		e.ending = append(e.ending, e.entries[q].ref)
+		if q == n {
+			break
+		}
+	}
+	for i := 0; n != none; i++ {
+		if i%table.Batch == 0 {
+			e.table.Ahead(e.ending, i)
+		}
 		last := p.last
 		p.last = e.entries[last].prev
 		if p.last == none {
