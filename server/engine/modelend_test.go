@@ -79,12 +79,12 @@ func (m *model) stop() {
 	}
 }
 
-// cleanStop says that the disk had room for all and never failed: it lacks nothing.
+// cleanStop says that the disk was to have all, had room for it and never failed: it lacks nothing.
 func (m *model) cleanStop() bool {
 	var s Metrics
 	m.e.Metrics(&s)
 	return m.setup.cfg.Write != WriteOff && !m.faulty && s.Counters.SpillsDropped == 0 && s.Disk.EvictedRecords == 0 &&
-		s.Disk.BadRecords == 0 && s.Counters.TooLargeForDisk == 0
+		s.Disk.BadRecords == 0 && s.Counters.TooLargeForDisk == 0 && s.Counters.AdmitRefused == 0
 }
 
 func (m *model) diskKeyOf(space, k int) *seglog.Key {
