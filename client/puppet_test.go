@@ -24,7 +24,7 @@ const puppetEnv = "SLOTCACHE_CLIENT_TEST_PUPPET"
 
 // An order is one thing for a puppet to do.
 type order struct {
-	Do    string // prepare, fill, commit, lookup, retrieve, lease, verify, release, drop or stir
+	Do    string // prepare, fill, commit, abort, lookup, retrieve, lease, verify, release or stir
 	First int    // number of the first key
 	N     int    // of keys
 	Size  int    // of each value; 0: of value's

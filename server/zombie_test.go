@@ -81,6 +81,44 @@ func stopped(pid int) bool {
 	return err == nil && strings.HasPrefix(state, "T")
 }
 
+// TestAKeyIsFreeOnceItsStoppedWriterIsKilled: a key stuck for good after its writer crashed.
+// While the writer is stopped others are told *busy* and read nothing; a SIGKILL frees the
+// key at once, and nothing of what it wrote is ever read.
+func TestAKeyIsFreeOnceItsStoppedWriterIsKilled(t *testing.T) {
+	r := start(t, nil)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childZombie+"="+r.path)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer func() { _ = in.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	var off, transfer uint64
+	_, err = fmt.Fscanln(bufio.NewReader(out), &off, &transfer)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(unix.SIGSTOP))
+	eventually(t, "the writer stops", func() bool { return stopped(cmd.Process.Pid) })
+
+	other := greet(t, r)
+	other.register(zombieSize)
+	for range 3 {
+		res := other.reserve(keyOf(1))
+		require.Equal(t, proto.StatusBusy, res.Results[0].Status)
+		require.Zero(t, res.Transfer)
+		st, _ := other.get(keyOf(1))
+		require.Equal(t, proto.StatusMiss, st)
+	}
+	require.NoError(t, cmd.Process.Signal(unix.SIGKILL))
+	eventually(t, "the slot is free", func() bool { return other.stats()["l1_used_bytes"] == 0 })
+	st, _ := other.get(keyOf(1))
+	require.Equal(t, proto.StatusMiss, st, "nobody committed it")
+	other.put(keyOf(1), valueOf(1, zombieSize))
+	_, got := other.get(keyOf(1))
+	require.True(t, bytes.Equal(valueOf(1, zombieSize), got))
+}
+
+// TestAStoppedWriterWritesLateIntoItsOwnSlotOnly: a writer that was declared dead writes on.
 // A writer that stops for longer than its transfer may take writes and commits late. The key
 // is free for others before, the slot is not: what it writes lands there and nowhere else.
 func TestAStoppedWriterWritesLateIntoItsOwnSlotOnly(t *testing.T) {

@@ -79,6 +79,7 @@ func TestWrongFreesPanic(t *testing.T) {
 	require.NoError(t, a.CheckInvariants())
 }
 
+// TestOffsetsBeyondFourGiBAreExact: offsets over 4 GiB kept in 32 bits.
 func TestOffsetsBeyondFourGiBAreExact(t *testing.T) {
 	const size = 3 << 40
 	a := newReady(size)
@@ -202,6 +203,8 @@ func pick(rng *rand.Rand, sizes []int64, odds []int) int64 {
 	return sizes[0]
 }
 
+// TestPoolIsWellUsedAtTheFirstRefusal: enough bytes are free, and the allocation fails for they
+// are in pieces.
 func TestPoolIsWellUsedAtTheFirstRefusal(t *testing.T) {
 	const size = 4 << 30
 	for i, m := range mixtures {

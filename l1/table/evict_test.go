@@ -210,6 +210,32 @@ func TestLargeObjectDoesNotEmptyAPoolOfSmallOnes(t *testing.T) {
 	}
 }
 
+// TestAHoleGrowsByOneNeighbour: enough bytes are free, and the allocation fails for they are
+// in pieces. Every second object of a full pool is gone; an object of one and a half costs one
+// eviction at most, and the whole pool can be had at the end.
+func TestAHoleGrowsByOneNeighbour(t *testing.T) {
+	for _, policy := range policies {
+		tab := New(Config{Size: 400 * Unit, MaxObjects: 1000, Policy: policy})
+		tab.Grow(400 * Unit)
+		for n := range uint64(100) {
+			put(t, tab, n, 4*Unit)
+		}
+		for n := uint64(0); n < 100; n += 2 {
+			k := keyOf(n)
+			r, _, _ := tab.Find(&k)
+			tab.Delete(r)
+		}
+		for n := range uint64(25) {
+			_, res := put(t, tab, 1000+n, 6*Unit)
+			require.Equal(t, Staged, res, "%v", policy)
+			require.LessOrEqual(t, tab.Usage().Evictions, n+1, "%v", policy)
+		}
+		_, res := put(t, tab, 5000, 400*Unit)
+		require.Equal(t, Staged, res, "%v", policy)
+		require.NoError(t, tab.CheckInvariants())
+	}
+}
+
 func TestRoomBetweenHeldObjectsIsFoundIfThereIsAny(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Logf("seed %d", seed)

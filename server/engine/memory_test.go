@@ -57,6 +57,8 @@ func TestDeclinedKeysAreOfferedAgain(t *testing.T) {
 	w.baseline()
 }
 
+// TestSizesOfAllKinds: sizes over 4 GiB, and values and lists of length zero. What is too large
+// says so; an object of no bytes is there, and no miss.
 func TestSizesOfAllKinds(t *testing.T) {
 	w := newWorld(t, setup{slots: 512, cfg: Config{InstanceCap: math.MaxInt64}})
 	a := w.worker(1, 100)
@@ -81,6 +83,32 @@ func TestSizesOfAllKinds(t *testing.T) {
 	require.Empty(t, empty.Results)
 	require.Zero(t, empty.Transfer)
 	require.Zero(t, a.hits())
+	w.baseline()
+}
+
+// TestSizesThatAddUpToMoreThan32Bits: sizes over 4 GiB and 32-bit sums. Each object is small,
+// all of a request are 4 GiB and more; what is granted is exactly what fits.
+func TestSizesThatAddUpToMoreThan32Bits(t *testing.T) {
+	w := newWorld(t, setup{slots: 1 << 11, quiet: true, cfg: Config{Entries: 1 << 14, Transfers: 16, InstanceCap: math.MaxInt64}})
+	a := w.worker(1, 100)
+	for _, size := range []uint64{layoutMax, layoutMax - 4095} {
+		in := proto.PrepareStore{Keys: testKeys(names("k", proto.MaxKeys)...)}
+		for range in.Keys {
+			in.Sizes = append(in.Sizes, size)
+		}
+		require.GreaterOrEqual(t, size*proto.MaxKeys+proto.MaxKeys*4095, uint64(1)<<32)
+		out := a.prepared(a.post(proto.OpPrepareStore, 0, proto.AppendPrepareStore(nil, &in), nil))
+		for i, r := range out.Results {
+			want := proto.StatusNoSpace
+			if i < 8 { // in a pool of 8 MiB
+				want = proto.StatusReserved
+			}
+			require.Equal(t, want, r.Status, i)
+		}
+		require.EqualValues(t, 8*size, w.e.insts[0].staged)
+		require.Equal(t, proto.StatusOK, a.abort(out.Transfer))
+	}
+	w.check()
 	w.baseline()
 }
 

@@ -158,8 +158,8 @@ func handling(t *testing.T) (*world, *client, *handles) {
 	return w, a, h
 }
 
-// A commit that comes too late is stale, whatever made it so, and the abort behind it is
-// what gives the slot back.
+// TestLateCommitIsStaleAndItsAbortAcknowledges: a late commit by a writer that was declared dead.
+// It is stale, whatever made it so, and the abort behind it is what gives the slot back.
 func TestLateCommitIsStaleAndItsAbortAcknowledges(t *testing.T) {
 	for name, late := range map[string]func(w *world, a *client) *client{
 		"its time is over": func(w *world, a *client) *client { w.advance(time.Minute); return a },
@@ -203,7 +203,8 @@ func TestLateCommitIsStaleAndItsAbortAcknowledges(t *testing.T) {
 	}
 }
 
-// Two connections of one worker that both end the same thing: one succeeds.
+// TestTwoConnectionsThatEndTheSameSucceedOnce: a double commit, release or unregister. Of two
+// connections of one worker that both end the same thing one succeeds.
 func TestTwoConnectionsThatEndTheSameSucceedOnce(t *testing.T) {
 	w, a, h := handling(t)
 	other := w.worker(1, 100)

@@ -227,6 +227,8 @@ func incarnation(t *testing.T, c *client) uint32 {
 	return out.Incarnation
 }
 
+// TestDisconnectOfOneLeavesOthersAlone: the end of one client aborts the unsealed objects of
+// others.
 func TestDisconnectOfOneLeavesOthersAlone(t *testing.T) {
 	w := newWorld(t, setup{slots: 16})
 	a, b := w.worker(1, 100), w.worker(2, 200)

@@ -10,6 +10,9 @@ import (
 	"github.com/slotcache/slotcache/proto"
 )
 
+// TestBatchesOfExistingKeysReserveOnlyTheRest: a store of keys that exist already. Of batches of
+// which all, half and none exist the rest is reserved, and nothing is kept for what has
+// nothing to do.
 func TestBatchesOfExistingKeysReserveOnlyTheRest(t *testing.T) {
 	w := newWorld(t, setup{slots: 64})
 	a := w.worker(1, 100)
@@ -41,6 +44,8 @@ func TestBatchesOfExistingKeysReserveOnlyTheRest(t *testing.T) {
 	w.baseline()
 }
 
+// TestUnregisterFreesAThousandPreparesAndTheirHolds: a store that is reserved and never committed
+// leaks its memory, as unregistering drops the table's entry alone.
 func TestUnregisterFreesAThousandPreparesAndTheirHolds(t *testing.T) {
 	w := newWorld(t, setup{slots: 1024, cfg: Config{Transfers: 4096, Entries: 1 << 13, Objects: 2048, InstanceCap: math.MaxInt64}})
 	a, b := w.worker(1, 100), w.worker(2, 200)
@@ -58,8 +63,9 @@ func TestUnregisterFreesAThousandPreparesAndTheirHolds(t *testing.T) {
 	b.store(slotSize, names("new", 1000)...)
 }
 
-// A slot that the disk reads into is nobody else's before the read has ended, though those
-// who waited for it are gone.
+// TestSlotOfALoadIsNotReusedWhenItsAskerUnregisters: an unregistration while transfers run. A
+// slot that the disk reads into is nobody else's before the read has ended, though those who
+// waited for it are gone.
 func TestSlotOfALoadIsNotReusedWhenItsAskerUnregisters(t *testing.T) {
 	w := diskWorld(t, 4, Config{InstanceCap: math.MaxInt64})
 	a, b := w.worker(1, 100), w.worker(2, 200)
@@ -102,6 +108,8 @@ func TestSlotOfALoadIsNotReusedWhenItsAskerUnregisters(t *testing.T) {
 	w.baseline()
 }
 
+// TestDeletedStaysDeletedThoughItsSpillIsUnderWay: removed keys come back through the offload
+// queue. Their spills wait, or the disk writes them already.
 func TestDeletedStaysDeletedThoughItsSpillIsUnderWay(t *testing.T) {
 	for _, started := range []bool{false, true} { // the spill waits, or the disk writes already
 		for _, clears := range []bool{false, true} {
@@ -132,6 +140,45 @@ func TestDeletedStaysDeletedThoughItsSpillIsUnderWay(t *testing.T) {
 	}
 }
 
+// TestDeletedStaysDeletedThoughTheQueueOfSpillsIsFull: removed keys come back through the
+// offload queue. The disk does nothing while more is stored than its queue takes and all of
+// it is deleted; then it does all that it was given.
+func TestDeletedStaysDeletedThoughTheQueueOfSpillsIsFull(t *testing.T) {
+	for _, clears := range []bool{false, true} {
+		w := newWorld(t, setup{slots: 1024, diskSize: 64 << 20, segment: 4 << 20, quiet: true, cfg: Config{Objects: 2048, InstanceCap: math.MaxInt64}})
+		a := w.worker(1, 100)
+		keys := names("k", 900)
+		for n := range 9 {
+			a.store(slotSize, keys[100*n:100*n+100]...)
+		}
+		require.NotZero(t, w.e.dirty.len(), "the queue of the disk is not full")
+		require.NotZero(t, w.e.spilling)
+		var id uint64
+		if clears {
+			id = a.post(proto.OpClear, 0, proto.AppendClear(nil, &proto.Clear{}), nil)
+		} else {
+			id = a.post(proto.OpDelete, 0, proto.AppendDelete(nil, &proto.Delete{Keys: testKeys(keys...)}), nil)
+		}
+		for range 100 {
+			w.flush()
+		}
+		require.Zero(t, a.hits(keys...))
+		w.settle()
+		a.answered(id, proto.StatusOK)
+		w.check()
+		w.baseline()
+		require.Zero(t, w.e.table.Usage().Used)
+		require.Zero(t, w.log.Stats().Records)
+		require.Zero(t, w.log.Stats().LiveBytes, "bytes on disk that no key has")
+		again := newWorld(t, setup{slots: 64, diskSize: 64 << 20, segment: 4 << 20, quiet: true, disk: w.disk})
+		b := again.worker(1, 100)
+		for _, k := range keys {
+			require.Zero(t, b.hits(k), "%s is back after a restart", k)
+		}
+	}
+}
+
+// TestHeldPrefixOutlivesAnyPressure: an eviction between lookup and use.
 // What a lookup holds is there for the retrieval, however much others store in between; what
 // it only counted may be gone, which is a shorter answer and no error.
 func TestHeldPrefixOutlivesAnyPressure(t *testing.T) {
@@ -185,6 +232,7 @@ func TestFutileRequestsEvictNothing(t *testing.T) {
 	w.baseline()
 }
 
+// TestSlotThatHeldLittleHoldsMuch: a recycled block remembers the small size that it once had.
 func TestSlotThatHeldLittleHoldsMuch(t *testing.T) {
 	w := newWorld(t, setup{slots: 1, cfg: Config{InstanceCap: math.MaxInt64}})
 	a := w.worker(1, 100)
