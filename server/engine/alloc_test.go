@@ -65,6 +65,8 @@ type cycle struct {
 	rel     proto.Release
 	get     proto.PrepareRetrieve
 	end     proto.CommitRetrieve
+	pin     proto.Pin
+	unpin   proto.Unpin
 	outP    proto.PrepareStoreReply
 	outL    proto.LookupReply
 	outR    proto.PrepareRetrieveReply
@@ -151,6 +153,11 @@ func (c *cycle) run() {
 		}
 		c.end.Transfer = c.outR.Transfer
 	}
+	c.pin.Hard = c.n%2 == 0
+	c.body = proto.AppendPin(c.body[:0], &c.pin)
+	c.request(proto.OpPin)
+	c.body = proto.AppendUnpin(c.body[:0], &c.unpin)
+	c.request(proto.OpUnpin)
 	c.body = proto.AppendCommitRetrieve(c.body[:0], &c.end)
 	c.request(proto.OpCommitRetrieve)
 	c.body = c.body[:0]
@@ -176,6 +183,7 @@ func newCycle(t testing.TB, slots int, disk bool) *cycle {
 	}
 	c.look = proto.Lookup{Group: 1, Options: proto.LookupHold | proto.LookupLoad | proto.LookupSlots, WaitMs: 1000, Keys: c.keys}
 	c.get = proto.PrepareRetrieve{Keys: c.keys}
+	c.pin, c.unpin = proto.Pin{Keys: c.keys}, proto.Unpin{Keys: c.keys[:4]} // the others end by a later one, or go
 	c.rel.Leases = make([]uint64, 1)
 	return c
 }
@@ -202,6 +210,8 @@ func TestRequestsAllocateNothing(t *testing.T) {
 		}
 		require.Zero(t, testing.AllocsPerRun(500, c.run), "%+v", tc)
 		require.Greater(t, c.hits, 4000)
+		require.NotZero(t, c.h.e.counters.Pins)
+		require.NotZero(t, c.h.e.counters.Unpins)
 		if tc.slots < 16 {
 			require.Greater(t, c.h.e.counters.Parked, uint64(1000), "requests waited")
 		} else if tc.disk {
