@@ -29,6 +29,7 @@ type recovery struct {
 	dev        Reader
 	report     Report
 	tombstones map[digest]uint64 // the highest sequence of each
+	spare      []record          // memory for the records of the next segment
 }
 
 // Recover reads what dev holds and returns the log that continues it. A file that is garbage, torn, half or of another version or
@@ -238,6 +239,12 @@ func (rec *recovery) load(i uint32) bool {
 	l := rec.l
 	s := &l.segs[i]
 	sc := scanner{dev: rec.dev, l: l, s: s, report: &rec.report}
+	s.log, rec.spare = rec.spare, nil
+	defer func() {
+		if s.state != segmentSealing { // which needs them for its footer
+			s.log, rec.spare = nil, s.log[:0]
+		}
+	}()
 	sealed := sc.footer()
 	if !sealed {
 		s.log = s.log[:0]
@@ -267,7 +274,6 @@ func (rec *recovery) load(i uint32) bool {
 			for l.index.heads[i] != 0 {
 				l.index.remove(l.index.heads[i])
 			}
-			s.log = nil
 			rec.drop(i)
 			return false
 		}
@@ -276,13 +282,13 @@ func (rec *recovery) load(i uint32) bool {
 	switch {
 	case sc.unread:
 		rec.ignore(s.id, fmt.Errorf("in part: %w", sc.err))
-		s.log, s.state = nil, segmentSealed
+		s.state = segmentSealed
 	case len(s.log) == 0:
 		// If its first block was not synced, a cut of the power brings the former life back.
-		s.log, s.state = nil, segmentFree
+		s.state = segmentFree
 		l.setStale(i, true)
 	case sealed, sc.end+footerBlocks(uint32(len(s.log)))+1 > l.segBlocks:
-		s.log, s.state = nil, segmentSealed
+		s.state = segmentSealed
 	default:
 		// A tail: it gets its footer now. Nothing is appended to it, because what its last writes left there is unknown.
 		s.tail, s.planned, s.state = sc.end, uint32(len(s.log)), segmentSealing

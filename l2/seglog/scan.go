@@ -1,5 +1,7 @@
 package seglog
 
+import "slices"
+
 // A scanner reads the records of one segment into segment.log. It reads through the arena, which nothing else uses yet.
 type scanner struct {
 	dev    Reader
@@ -49,6 +51,7 @@ func (sc *scanner) footer() bool {
 		return false
 	}
 	first := last - t.count
+	sc.s.log = slices.Grow(sc.s.log, int(t.length))
 	for i := range t.count {
 		p := sc.block(first + i)
 		if p == nil {
