@@ -15,7 +15,7 @@ import (
 // wrong base. Memory is full up to 95 % and the disk has ten times as many objects; stores
 // and loads that need 10 % of it evict 5 %, whatever the disk has.
 func TestEvictionFreesWhatIsNeededAndNoMore(t *testing.T) {
-	const slots = 200
+	const slots = 100
 	const need = slots/10 + 1 // odd, so that evictions in pairs are seen
 	for _, policy := range modelPolicies {
 		for _, loads := range []bool{false, true} {

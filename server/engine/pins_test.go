@@ -90,6 +90,7 @@ func TestAnExpiredPinIsNotRevivedByReads(t *testing.T) {
 			require.Equal(t, 2, c.hits("p", "q"))
 			w.advance(3 * time.Second)
 			require.Equal(t, [2]int64{}, w.gauge(), "the time is over and nothing was read")
+			w.quiet = true
 			for range 100 {
 				out, st := c.retrieve(proto.PrepareRetrieve{Keys: testKeys("p")})
 				require.Equal(t, proto.StatusOK, st)
@@ -100,7 +101,6 @@ func TestAnExpiredPinIsNotRevivedByReads(t *testing.T) {
 			c.store(slotSize, "one more")
 			require.False(t, w.resident("q"), "%v: what has expired and was not used since goes first", policy)
 			require.True(t, w.resident("p"))
-			w.quiet = true
 			fills := 0
 			for ; w.resident("p"); fills++ {
 				require.Less(t, fills, 400, "%v: it does not go", policy)
@@ -360,6 +360,7 @@ func TestNothingEvictableIsSaidAtOnce(t *testing.T) {
 		lease := c.found(c.lookup(proto.LookupHold|proto.LookupSlots, 0, names("h", 30)...)).Lease
 		transfer := c.prepared(c.prepare(0, slotSize, names("s", 4)...)).Transfer
 		evictions, turns := w.e.table.Usage().Evictions, 0
+		w.quiet = true
 		for range 1000 {
 			out := b.prepared(b.prepare(time.Minute, slotSize, "x"))
 			require.Equal(t, proto.StatusNoSpace, out.Results[0].Status)
@@ -367,6 +368,7 @@ func TestNothingEvictableIsSaidAtOnce(t *testing.T) {
 				turns++
 			}
 		}
+		w.quiet = false
 		require.Zero(t, turns, "the loop is to sleep")
 		require.Equal(t, evictions, w.e.table.Usage().Evictions)
 		require.Zero(t, w.e.counters.Parked)
