@@ -290,3 +290,56 @@ func TestTheCollectorIsNeverHeldUp(t *testing.T) {
 	close(stop)
 	group.Wait()
 }
+
+// One that floods, by as many connections as it likes, does not make turns long: that is what
+// others wait for, whose requests are served in the turn in which they come.
+func TestAFloodDoesNotMakeTurnsLong(t *testing.T) {
+	const flooders = 12
+	r := start(t, func(c *server.Config) { c.HTTP = "127.0.0.1:0" })
+	honest := greet(t, r)
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	var flood []*peer
+	for range flooders {
+		p := greet(t, r)
+		many := bytes.Repeat(p.frame(proto.OpPing, nil, nil), 4000)
+		group.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := p.conn.Write(many); err != nil {
+					return
+				}
+			}
+		})
+		group.Go(func() {
+			replies := make([]byte, 1<<20)
+			for {
+				if _, err := p.conn.Read(replies); err != nil {
+					return
+				}
+			}
+		})
+		flood = append(flood, p)
+	}
+	eventually(t, "the flood is there", func() bool { return scrape(t, r)["slotcache_frames_total"] > 100_000 })
+	before := scrape(t, r)
+	began := time.Now()
+	for range 200 {
+		honest.ping()
+	}
+	each := time.Since(began) / 200
+	after := scrape(t, r)
+	frames := float64(after["slotcache_frames_total"] - before["slotcache_frames_total"])
+	turns := float64(after["slotcache_turns_total"] - before["slotcache_turns_total"])
+	t.Logf("%.0f frames a turn, %v a ping beside %.0f frames", frames/turns, each, frames)
+	require.Less(t, frames/turns, 1000.0)
+	close(stop)
+	for _, p := range flood {
+		require.NoError(t, p.conn.Close())
+	}
+	group.Wait()
+}

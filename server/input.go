@@ -13,11 +13,14 @@ import (
 // Bounds on input.
 const (
 	// inputShare is what is stepped of one connection in a turn, in bytes of frames, so that
-	// one that sends thousands of requests at once does not keep the others waiting: about
-	// half a millisecond of work.
-	inputShare = 128 << 10
-	// inputTurn is what is stepped of all connections in a turn.
-	inputTurn = 1 << 20
+	// one that sends thousands of requests at once does not keep the others waiting.
+	inputShare = 8 << 10
+	// inputTurn is what is stepped in a turn of all connections that have new input, and again
+	// of those that waited: each about a tenth of a millisecond of small requests.
+	inputTurn = 32 << 10
+	// inputLight is what a connection may always have in the turn in which it comes: who sends
+	// little does not wait for those who send much.
+	inputLight = 1 << 10
 	// frameCost is what a frame counts beside its body.
 	frameCost = 128
 	// inputAhead is how much a connection may have received and not stepped, until no more
@@ -115,7 +118,7 @@ func (r *reactor) pumpFrame(c *conn) {
 	case r.blocked(c):
 		c.flow = flowOutput
 		return
-	case c.share >= inputShare || r.share >= inputTurn:
+	case c.share >= inputShare || r.share >= inputTurn && c.share >= inputLight:
 		c.flow = flowTurn
 		return
 	}

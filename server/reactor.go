@@ -211,23 +211,32 @@ func (r *reactor) step() {
 		r.stepDeferred()
 	}
 	r.events = r.events[:0]
-	r.share = 0 // who waited before has a share of its own
+	r.stepResumed()
+	if at, ok := r.core.NextTick(); ok && at <= r.now {
+		r.ev = engine.Event{Kind: engine.EventTick, Now: r.now}
+		r.core.Step(&r.ev)
+		r.stepDeferred()
+	}
+}
+
+// stepResumed goes on with connections whose frames wait for their turn. Who does not get it
+// in this one is among the first of the next.
+func (r *reactor) stepResumed() {
+	r.share = 0 // they have a share of their own
 	list := r.resumed
 	r.resumed = r.resumedNext[:0]
-	for _, index := range list {
-		c := &r.conns[index]
+	done := 0
+	for ; done < len(list) && r.share < inputTurn; done++ {
+		c := &r.conns[list[done]]
 		c.marks &^= markResumed
 		if c.state == connOpen {
 			r.pump(c)
 			r.stepDeferred()
 		}
 	}
-	r.resumedNext = list
-	if at, ok := r.core.NextTick(); ok && at <= r.now {
-		r.ev = engine.Event{Kind: engine.EventTick, Now: r.now}
-		r.core.Step(&r.ev)
-		r.stepDeferred()
-	}
+	left := append(list[:0], list[done:]...)
+	r.resumedNext = r.resumed
+	r.resumed = append(left, r.resumed...)
 }
 
 // stepDeferred steps what the host's methods found out at once.
