@@ -81,6 +81,7 @@ type Run struct {
 	Machine any       `json:"machine"`
 	Lines   []string  `json:"-"` // the machine and what took part, for people
 
+	Failed       int           `json:"failed"` // measurements that could not be made, and should have been
 	Figures      []Figure      `json:"figures"`
 	Measurements []Measurement `json:"measurements"`
 }
@@ -115,4 +116,12 @@ func create(path string, f func(io.Writer) error) error {
 		return fmt.Errorf("report: %w", err)
 	}
 	return nil
+}
+
+// Err says that something could not be measured that should have been.
+func (r *Run) Err() error {
+	if r.Failed == 0 {
+		return nil
+	}
+	return fmt.Errorf("report: %d measurements failed", r.Failed)
 }

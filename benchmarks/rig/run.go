@@ -3,7 +3,6 @@ package rig
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/slotcache/slotcache/benchmarks/load"
@@ -15,6 +14,7 @@ type outcome struct {
 	cell    *Cell
 	samples []Sample
 	why     string // there are none
+	failed  bool   // that is nobody's choice
 }
 
 // Selection is what a run measures.
@@ -48,8 +48,8 @@ func (r *Rig) FigureCells(only []string) []Cell {
 }
 
 // Measure takes the samples: round by round all cells, in every other round in the opposite
-// order, so that nothing always profits from its place. A cell that cannot be measured here is
-// named and left out.
+// order, so that nothing always profits from its place. A cell that cannot be measured here, or
+// fails, is named and left out.
 func (r *Rig) Measure(ctx context.Context, sel Selection) (*report.Run, error) {
 	cells := sel.Cells
 	if sel.Figures {
@@ -71,8 +71,8 @@ func (r *Rig) Measure(ctx context.Context, sel Selection) (*report.Run, error) {
 			slices.Reverse(turn)
 		}
 		for _, o := range turn {
-			if err := r.take(ctx, o, round); err != nil {
-				return nil, err
+			if o.take(ctx, r, round); ctx.Err() != nil {
+				return nil, ctx.Err()
 			}
 			done++
 			if sel.Show != nil {
@@ -83,6 +83,9 @@ func (r *Rig) Measure(ctx context.Context, sel Selection) (*report.Run, error) {
 	run := new(report.Run)
 	for _, o := range order {
 		run.Measurements = append(run.Measurements, o.measurement())
+		if o.failed {
+			run.Failed++
+		}
 	}
 	if sel.Figures {
 		for _, s := range r.specs() {
@@ -94,21 +97,20 @@ func (r *Rig) Measure(ctx context.Context, sel Selection) (*report.Run, error) {
 	return run, nil
 }
 
-// take takes one sample of a cell.
-func (r *Rig) take(ctx context.Context, o *outcome, round int) error {
+// take takes one sample of a cell. One that fails is not tried again, and has none.
+func (o *outcome) take(ctx context.Context, r *Rig, round int) {
 	if o.why != "" || o.cell.Once && round > 0 {
-		return nil
+		return
 	}
 	s, err := o.cell.Take(ctx, r)
 	switch {
 	case errors.Is(err, ErrSkipped):
 		o.why = err.Error()
 	case err != nil:
-		return fmt.Errorf("%s: %w", o.cell.Name, err)
+		o.why, o.failed, o.samples = "failed: "+err.Error(), true, nil
 	default:
 		o.samples = append(o.samples, s)
 	}
-	return nil
 }
 
 // measurement is the medians of a cell's rounds, and the percentiles of all of them.

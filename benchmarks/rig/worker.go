@@ -35,12 +35,16 @@ type worker struct {
 	out   *os.File
 	jobs  *json.Encoder
 	said  *json.Decoder
+	lost  bool // it does not answer any more
 }
 
 // worker starts a worker, if it does not run.
 func (r *Rig) worker(s seat) (*worker, error) {
 	if w := r.workers[s]; w != nil {
-		return w, nil
+		if !w.lost {
+			return w, nil
+		}
+		r.leave(s)
 	}
 	var cpus []int
 	switch s.at {
@@ -74,11 +78,13 @@ func (r *Rig) worker(s seat) (*worker, error) {
 func (w *worker) do(ctx context.Context, j *load.Job) (load.Result, error) {
 	var result load.Result
 	if err := w.jobs.Encode(j); err != nil {
+		w.lost = true
 		return result, fmt.Errorf("rig: %w", err)
 	}
 	ended := context.AfterFunc(ctx, w.child.Kill) // so that the answer comes to an end
 	defer ended()
 	if err := w.said.Decode(&result); err != nil {
+		w.lost = true
 		return result, errors.Join(fmt.Errorf("rig: a worker during %s: %w", j.Kind, err), ctx.Err())
 	}
 	if result.Error != "" {

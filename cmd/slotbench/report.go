@@ -134,10 +134,10 @@ type output struct {
 
 func (o *output) print(run *report.Run) error {
 	if o.JSON {
-		return run.WriteJSON(os.Stdout)
+		return errors.Join(run.WriteJSON(os.Stdout), run.Err())
 	}
 	fmt.Println(strings.Join(run.Lines, "\n"))
-	return run.WriteMeasurements(os.Stdout)
+	return errors.Join(run.WriteMeasurements(os.Stdout), run.Err())
 }
 
 type rpcCommand struct {
@@ -246,7 +246,7 @@ func (c *reportCommand) Run(ctx context.Context) error {
 		}
 	}
 	fmt.Println(strings.Join(run.Lines, "\n"))
-	return errors.Join(run.WriteFigureTable(os.Stdout), run.WriteMeasurements(os.Stdout))
+	return errors.Join(run.WriteFigureTable(os.Stdout), run.WriteMeasurements(os.Stdout), run.Err())
 }
 
 type loaderCommand struct{}
