@@ -24,6 +24,7 @@ type Job struct {
 	Arena  int64  `json:"arena,omitempty"`  // memory that a copy goes over, in bytes; of a churn see there
 	PID    int    `json:"pid,omitempty"`    // of the server, to tell its processor time
 	Traced bool   `json:"traced,omitempty"` // tell the server's system calls too
+	Allocs string `json:"allocs,omitempty"` // tell the server's heap allocations too, by its metrics at this HOST:PORT
 	Cold   bool   `json:"cold,omitempty"`   // map the pool anew and do not populate it
 	Among  int    `json:"among,omitempty"`  // so many workers do this at once, and leave each other's objects alone
 	Span   Span   `json:"span"`
@@ -70,6 +71,8 @@ type Result struct {
 	Idle     []byte        `json:"idle,omitempty"`  // of a stall: the same without lookups
 	CPU      time.Duration `json:"cpu"`             // of the server
 	Syscalls uint64        `json:"syscalls"`        // of the server
+	Mallocs  float64       `json:"mallocs"`         // of the server, less those of telling them
+	Frames   float64       `json:"frames"`          // that the server took meanwhile
 }
 
 // Histogram decodes times.

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -67,10 +68,16 @@ func measured(j *Job, f func(enter, leave func() error) (Tally, error)) (r Resul
 		}
 		defer func() { err = errors.Join(err, calls.Close()) }()
 	}
+	var told []map[string]float64
 	look := func(sign int64) func() error {
 		return func() error {
 			if j.PID == 0 {
 				return nil
+			}
+			if j.Allocs != "" {
+				if err := tell(j.Allocs, sign, &told); err != nil {
+					return err
+				}
 			}
 			if calls != nil {
 				n, err := calls.Total()
@@ -89,8 +96,27 @@ func measured(j *Job, f func(enter, leave func() error) (Tally, error)) (r Resul
 		return r, err
 	}
 	r.Ops, r.Took = t.Ops, t.Took
+	if len(told) == 3 {
+		of := func(i int, name string) float64 { return told[i][name] - told[i-1][name] }
+		r.Mallocs, r.Frames = of(2, observe.Mallocs)-of(1, observe.Mallocs), of(2, observe.Frames)
+	}
 	r.Times, err = encode(t.Times)
 	return r, err
+}
+
+// tell reads a server's metrics: twice at the start, so that what reading them takes is known.
+func tell(addr string, sign int64, told *[]map[string]float64) error {
+	for range 2 {
+		m, err := observe.Scrape(context.Background(), addr)
+		if err != nil {
+			return err
+		}
+		*told = append(*told, m)
+		if sign > 0 {
+			break
+		}
+	}
+	return nil
 }
 
 func encode(h *hdrhistogram.Histogram) ([]byte, error) {

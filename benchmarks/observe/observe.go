@@ -16,6 +16,13 @@ import (
 	"time"
 )
 
+// Names of some of a server's metrics.
+const (
+	Mallocs = "go_memstats_mallocs_total"
+	Frames  = "slotcache_frames_total"
+	Enters  = "slotcache_ring_enters_total"
+)
+
 // CPU is the processor time that a living process has used, by the scheduler's own
 // nanoseconds; threads that have ended are left out.
 func CPU(pid int) (time.Duration, error) {

@@ -103,15 +103,12 @@ func (r *Rig) syscalls(ctx context.Context, conns int) (Sample, error) {
 		return Sample{}, err
 	}
 	// All frames of the time, those of warming up and of connecting too.
-	sample.Calls = (after[entersMetric] - before[entersMetric]) / (after[framesMetric] - before[framesMetric])
+	sample.Calls = (after[observe.Enters] - before[observe.Enters]) / (after[observe.Frames] - before[observe.Frames])
 	return sample, nil
 }
 
 // Names of metrics.
 const (
-	entersMetric   = "slotcache_ring_enters_total"
-	framesMetric   = "slotcache_frames_total"
-	mallocsMetric  = "go_memstats_mallocs_total"
 	dirtyMetric    = "slotcache_l1_dirty_bytes"
 	objectsMetric  = "slotcache_l1_objects"
 	readyMetric    = "slotcache_l1_ready_bytes"
@@ -123,34 +120,28 @@ const (
 )
 
 // takeAllocations counts the server's heap allocations for a request: PING, lookup, prepare
-// and commit, retrieve and release, on 16 connections. What reading the count itself allocates
-// is taken off.
+// and commit, retrieve and release, on 16 connections that are open already.
 func takeAllocations(ctx context.Context, r *Rig) (Sample, error) {
 	s, err := r.server(ctx, ownPlace())
 	if err != nil {
 		return Sample{}, err
 	}
-	var counts [3]map[string]float64
-	for i := range counts {
-		if i == 2 {
-			for _, j := range []load.Job{
-				{Kind: load.KindPing, Conns: 16},
-				{Kind: load.KindLookup, Conns: 16, Count: 64, Size: 64},
-				{Kind: load.KindStore, Conns: 16, Size: 4096},
-				{Kind: load.KindRetrieve, Conns: 16, Size: 4096},
-			} {
-				if _, err := r.job(ctx, ownPlace(), j); err != nil {
-					return Sample{}, err
-				}
-			}
-		}
-		if counts[i], err = observe.Scrape(ctx, s.node.HTTPAddr()); err != nil {
+	w, err := r.worker(seat{0, atLoad})
+	if err != nil {
+		return Sample{}, err
+	}
+	var mallocs, frames float64
+	for _, j := range []load.Job{
+		{Kind: load.KindPing}, {Kind: load.KindLookup, Count: 64, Size: 64}, {Kind: load.KindStore, Size: 4096}, {Kind: load.KindRetrieve, Size: 4096},
+	} {
+		j.Socket, j.PID, j.Span, j.Conns, j.Allocs = s.socket, s.pid(), r.opts.Span, 16, s.node.HTTPAddr()
+		result, err := w.do(ctx, &j)
+		if err != nil {
 			return Sample{}, err
 		}
+		mallocs, frames = mallocs+result.Mallocs, frames+result.Frames
 	}
-	of := func(i int, name string) float64 { return counts[i][name] - counts[i-1][name] }
-	frames := of(2, framesMetric)
-	return Sample{Ops: int64(frames), Value: (of(2, mallocsMetric) - of(1, mallocsMetric)) / frames}, nil
+	return Sample{Ops: int64(frames), Value: mallocs / frames}, nil
 }
 
 // stallCount is how many keys a long lookup has.
@@ -204,7 +195,7 @@ func takeCrowd(ctx context.Context, r *Rig) (Sample, error) {
 
 // Sizes of the server whose memory is told.
 const (
-	residentSize = 512  // of an object, in bytes
+	residentSize = 4096 // of an object, in bytes: a slot of its own, and a record on disk
 	residentSlot = 4096 // what it takes of the pool
 
 	settleTime = 30 * time.Second
