@@ -230,9 +230,24 @@ func storeOp(mode StoreMode, bytes bool) func(*worker, *Job, *Session) (Op, erro
 	}
 }
 
-// hitOp retrieves a few objects, which nothing that goes on beside it drives out of memory.
+// hitOp retrieves a few objects, of which a lease is taken, so that nothing that goes on beside
+// it drives them out of memory.
 func hitOp(_ *worker, j *Job, s *Session) (Op, error) {
 	keys, err := store(s, lookupTotal(j), j.Size, nil)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]proto.Key, lookupTotal(j))
+	for i := range list {
+		list[i] = keys.At(uint64(i))
+	}
+	if err := s.Send(lookupFrame(s, 0, list, proto.LookupHold|proto.LookupSlots)); err != nil {
+		return nil, err
+	}
+	frame, err := s.Frame()
+	if err == nil {
+		_, err = done(frame)
+	}
 	return NewScripted(s.Link, NewRetrieve(s, 0, keys, lookupTotal(j))), err
 }
 
