@@ -152,6 +152,7 @@ func (c *tableCache) request(_ int, blocks []uint32) (hits int) {
 		c.staged = append(c.staged, ref)
 	}
 	hits = len(c.staged)
+	c.table.Chain()
 	for i := hits - 1; i >= 0; i-- {
 		c.table.Touch(c.staged[i])
 	}
@@ -163,15 +164,18 @@ func (c *tableCache) request(_ int, blocks []uint32) (hits int) {
 			ref, _, res = c.table.Stage(&k, c.size)
 		}
 		switch res {
-		case table.Staged:
+		case table.Staged, table.ExistsReady:
 			c.staged = append(c.staged, ref)
-		case table.ExistsReady:
-			c.table.Touch(ref)
 		case table.ExistsBusy, table.NoSpace, table.TooLarge, table.Again:
 		}
 	}
+	c.table.Chain()
 	for i := len(c.staged) - 1; i >= 0; i-- {
-		c.table.Publish(c.staged[i], false)
+		if ref := c.staged[i]; c.table.State(ref) == table.StateReady {
+			c.table.Touch(ref)
+		} else {
+			c.table.Publish(ref, false)
+		}
 	}
 	for before := uint64(0); !c.table.Trim(c.most); {
 		if now := c.table.Usage().Evictions; now == before {

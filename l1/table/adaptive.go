@@ -32,7 +32,7 @@ func (p *adaptive) admit(i, hash uint32, room int) {
 	p.scale.fit(room)
 	p.shadow.fit(p.scale.room)
 	gh, ok := p.ghosts.take(hash)
-	p.traits[i] = trait{stamp: p.now + 2}
+	p.traits[i] = newTrait(p.now + 2)
 	if ok {
 		p.traits[i] = p.ghosts.trait(gh, &p.scale, p.now)
 	}
@@ -42,7 +42,7 @@ func (p *adaptive) admit(i, hash uint32, room int) {
 
 func (p *adaptive) use(i, hash uint32) {
 	p.now++
-	p.ghosts.uses.tick(p.scale.room)
+	p.ghosts.uses.tick(p.scale.room, ghostSteps)
 	p.scale.use(&p.traits[i], p.now)
 	if p.shadow.wants(hash) {
 		p.shadow.use(hash, &p.traits[i], p.now, &p.scale)
@@ -67,7 +67,7 @@ func (p *adaptive) list(i uint32) {
 
 func (p *adaptive) link(i uint32) {
 	p.count++
-	p.traits[i].stamp = p.now // the lists are in the order of stamps
+	p.traits[i].setStamp(p.now) // the lists are in the order of stamps
 	p.list(i)
 	p.queues.push(i)
 }
@@ -109,10 +109,12 @@ func (p *adaptive) victim() uint32 {
 
 func (p *adaptive) after(i uint32) uint32 { return p.lists.before(i) }
 
+func (p *adaptive) chain() { p.shadow.chain(p.now, &p.scale) }
+
 func (p *adaptive) evict(i, hash uint32) {
 	small := p.queues.flags[i]&inMain == 0
 	if small {
-		p.ghosts.evictions.tick(p.scale.room)
+		p.ghosts.evictions.tick(p.scale.room, turnSteps)
 	}
 	p.ghosts.put(hash, &p.traits[i], small, &p.scale, 2, p.now)
 }

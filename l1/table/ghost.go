@@ -6,26 +6,39 @@ const (
 	// ghostsEach is how many evicted objects are remembered for each object that
 	// the table has room for.
 	ghostsEach = 4
-	// ghostSteps is how many steps of a ghost's clocks a room's number of events
-	// has.
-	ghostSteps = 32
+	// ghostSteps and turnSteps are how many steps of a ghost's clock of uses, and of
+	// that of evictions, a room's number of them has.
+	ghostSteps = 8
+	turnSteps  = 16
+	// staleRooms is how many rooms of uses make what the small queue evicted
+	// forgotten there, before the time of that comes round again.
+	staleRooms = 32
+
+	tagBits, timeBits, turnBits, gradeBits = 13, 12, 9, 6
+
+	timeAt   = tagBits
+	turnAt   = timeAt + timeBits
+	gradeAt  = turnAt + turnBits
+	tagMask  = 1<<tagBits - 1
+	timeMask = 1<<timeBits - 1
+	turnMask = 1<<turnBits - 1
 )
 
-// A ghost remembers an evicted object: from its lowest bits on, 16 of a tag, 16 of
-// the time of its last use, 8 of the time of its eviction from the small queue, 0
-// if it was another, and 6 for each frequency, in 1/4 octaves. No tag is 0, which
-// marks an empty place. Two objects may share a ghost by mistake, about once in
-// 2^14 times; that costs a worse guess and nothing else.
+// A ghost remembers an evicted object: from its lowest bits on, a tag, the time of
+// its last use, that of its eviction from the small queue, 0 if it was another,
+// and each frequency, in 1/4 octaves. No tag is 0, which marks an empty place. Two
+// objects may share a ghost by mistake, about once in 2^10 times; that costs a
+// worse guess and nothing else.
 type ghost uint64
 
-// A ticker counts events in steps, as a room's number of them has ghostSteps.
+// A ticker counts events in steps, of which a room's number of events has so many.
 type ticker struct {
 	part uint32
 	now  uint16
 }
 
-func (c *ticker) tick(room uint64) {
-	if c.part++; uint64(c.part)*ghostSteps >= room {
+func (c *ticker) tick(room, steps uint64) {
+	if c.part++; uint64(c.part)*steps >= room {
 		c.part = 0
 		c.now++
 	}
@@ -56,14 +69,14 @@ func mix(hash uint32) uint32 {
 func (g *ghosts) set(hash uint32) (set []ghost, tag ghost) {
 	h := mix(hash)
 	at := uint64(h) * uint64(len(g.at)/ghostWays) >> 32 * ghostWays
-	return g.at[at : at+ghostWays], ghost(h*0x9e3779b1>>16 | 1)
+	return g.at[at : at+ghostWays], ghost(max(h*0x9e3779b1>>(32-tagBits), 1))
 }
 
 // take finds what is remembered and forgets it.
 func (g *ghosts) take(hash uint32) (ghost, bool) {
 	set, tag := g.set(hash)
 	for i, gh := range set {
-		if gh&0xffff == tag {
+		if gh&tagMask == tag {
 			set[i] = 0
 			return gh, true
 		}
@@ -76,7 +89,7 @@ func (g *ghosts) put(hash uint32, t *trait, small bool, s *scale, speed int, now
 	set, tag := g.set(hash)
 	at, least := 0, int64(1)<<62
 	for i, gh := range set {
-		if gh == 0 || gh&0xffff == tag {
+		if gh == 0 || gh&tagMask == tag {
 			at = i
 			break
 		}
@@ -85,30 +98,31 @@ func (g *ghosts) put(hash uint32, t *trait, small bool, s *scale, speed int, now
 			at, least = i, v
 		}
 	}
-	steps := uint16(min(uint64(now-t.stamp)*ghostSteps/s.room, 1<<15))
-	gh := tag | ghost(g.uses.now-steps)<<16
+	steps := uint16(min(uint64(now-t.stamp())*ghostSteps/s.room, timeMask/2))
+	gh := tag | ghost((g.uses.now-steps)&timeMask)<<timeAt
 	if small {
-		gh |= ghost(uint8(g.evictions.now)|1) << 32
+		gh |= ghost(max(g.evictions.now&turnMask, 1)) << turnAt
 	}
 	for k, f := range t.f {
-		gh |= ghost(min((uint32(f)+octave/8)/(octave/4), 63)) << (40 + 6*k)
+		gh |= ghost(min((uint32(f)+octave/8)/(octave/4), 1<<gradeBits-1)) << (gradeAt + gradeBits*k)
 	}
 	set[at] = gh
 }
 
 func (g *ghosts) trait(gh ghost, s *scale, now uint32) trait {
-	steps := g.uses.now - uint16(gh>>16)
-	t := trait{stamp: now - uint32(min(uint64(steps)*s.room/ghostSteps, 1<<31))}
+	t := newTrait(now - uint32(min(uint64(g.age(gh))*s.room/ghostSteps, 1<<31)))
 	for k := range t.f {
-		t.f[k] = uint16(gh>>(40+6*k)&63) * (octave / 4)
+		t.f[k] = uint16(gh>>(gradeAt+gradeBits*k)&(1<<gradeBits-1)) * (octave / 4)
 	}
 	return t
 }
 
 // recent says whether a ghost was evicted from the small queue and no more than
-// the main queue's number of objects were since.
+// a room's number of others were since.
 func (g *ghosts) recent(gh ghost) bool {
-	turn := uint8(gh >> 32)
-	return turn != 0 && g.uses.now-uint16(gh>>16) <= 4*ghostSteps &&
-		uint8(g.evictions.now)-turn <= ghostSteps-ghostSteps/smallShare
+	turn := uint16(gh>>turnAt) & turnMask
+	return turn != 0 && g.age(gh) <= staleRooms*ghostSteps && (g.evictions.now-turn)&turnMask <= turnSteps
 }
+
+// age is the time since a ghost's last use, in steps.
+func (g *ghosts) age(gh ghost) uint16 { return (g.uses.now - uint16(gh>>timeAt)) & timeMask }

@@ -206,6 +206,13 @@ func (t *Table) Touch(r Ref) {
 	}
 }
 
+// Chain begins a chain of uses: those that follow (touches, publications, ends of
+// loads), until the next call, are of keys of one prefix, the last key first. The
+// policy learns from it that a key without those before it would not have served.
+// Where it is never called, each use stands for itself. Once it was, every use needs
+// a call ahead of its chain.
+func (t *Table) Chain() { t.policy.chain() }
+
 // room is about how many objects like those that are there the pool holds.
 func (t *Table) room() int {
 	most := len(t.objects) - 1

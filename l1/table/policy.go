@@ -60,6 +60,9 @@ type policy interface {
 	// after returns an evictable object that goes soon after i, 0 if it knows
 	// none.
 	after(i uint32) uint32
+	// chain: the uses that follow, until the next call, are of objects each of which
+	// is of use only with those that are used after it.
+	chain()
 	// evict: object i, unlinked already, is evicted.
 	evict(i, hash uint32)
 	// fetch has the processor bring what the policy keeps of objects into its caches.
@@ -109,6 +112,7 @@ func (p *recency) link(i uint32)         { p.order.push(0, i) }
 func (p *recency) unlink(i uint32)       { p.order.remove(i) }
 func (p *recency) victim() uint32        { return p.order.last(0) }
 func (p *recency) after(i uint32) uint32 { return p.order.before(i) }
+func (p *recency) chain()                {}
 func (p *recency) evict(uint32, uint32)  {}
 
 func (p *recency) fetch(objects []uint32)           { fetch(p.order.at, objects) }

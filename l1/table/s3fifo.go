@@ -5,7 +5,7 @@ const (
 	// it gives.
 	smallShare = 10
 	// stepsMax bounds how many members one search for a victim moves.
-	stepsMax = 128
+	stepsMax = 512
 	usesMax  = 3
 
 	listSmall = 0
@@ -98,7 +98,7 @@ func (q *queues) victim() uint32 {
 }
 
 // s3fifo is S3-FIFO. An object that was evicted from the small queue and comes
-// back before as many others as the main queue has were evicted from there goes
+// back before a room of others was evicted from there goes
 // to the main one at once.
 type s3fifo struct {
 	queues queues
@@ -122,10 +122,12 @@ func (p *s3fifo) unlink(i uint32)           { p.queues.remove(i) }
 func (p *s3fifo) victim() uint32            { return p.queues.victim() }
 func (p *s3fifo) after(i uint32) uint32     { return p.queues.order.before(i) }
 
+func (p *s3fifo) chain() {}
+
 func (p *s3fifo) evict(i, hash uint32) {
 	if p.queues.flags[i]&inMain == 0 {
-		p.ghosts.evictions.tick(p.scale.room)
-		p.ghosts.uses.tick(p.scale.room) // nothing else here has a time
+		p.ghosts.evictions.tick(p.scale.room, turnSteps)
+		p.ghosts.uses.tick(p.scale.room, ghostSteps) // nothing else here has a time
 		p.ghosts.put(hash, &trait{}, true, &p.scale, byAge, 0)
 	}
 }

@@ -18,8 +18,9 @@ const (
 	// samplesEach is how many samples there are for each member that a cache may
 	// have: more than there are caches.
 	samplesEach = 8
-	// longRooms and shortRooms are the half-lives of the rules' hits, in uses for
-	// each object that the cache has room for.
+	// lifeRooms, longRooms and shortRooms are the half-lives of the rules' hits, in
+	// uses for each object that the cache has room for.
+	lifeRooms  = 128
 	longRooms  = 16
 	shortRooms = 2
 )
@@ -27,7 +28,7 @@ const (
 // A sample is one object of the sample, whether or not a shadow cache has it.
 type sample struct {
 	hash uint32
-	next uint32 // of the same chain
+	next uint32 // of the same bucket
 	turn uint32 // s3fifo's count of evictions at that from the small queue; 0: none
 	in   uint8  // bit k: the cache of rule k has it
 	live bool
@@ -52,6 +53,9 @@ type shadow struct {
 	level    uint       // a sample's hash has so many bits zero
 	uses     int        // since the last decision
 	hits     [rules]int // since the last decision
+	chained  bool       // chain was called
+	run      [rules]int // hits of the chain so far that no miss made useless
+	life     tally
 	long     tally
 	short    tally
 	best     int // of all
@@ -108,8 +112,15 @@ func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale) {
 	}
 	p := &s.samples[i]
 	p.trait = *t
-	for in := p.in; in != 0; in &= in - 1 {
-		s.hits[bits.TrailingZeros8(in)]++
+	for k := range rules { // the last of a chain is used first: a miss makes the hits behind it useless
+		if p.in&(1<<k) != 0 {
+			s.run[k]++
+		} else {
+			s.run[k] = 0
+		}
+	}
+	if !s.chained {
+		s.endRun()
 	}
 	if p.in == 0 {
 		s.spent.remove(i)
@@ -134,20 +145,40 @@ func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale) {
 		s.queues.use(i)
 	} else {
 		s.counts[ruleQueues]++
-		room := uint32(sc.room>>s.level) * (smallShare - 1) / smallShare
-		s.queues.admit(i, p.turn != 0 && s.turn-p.turn <= room)
+		s.queues.admit(i, p.turn != 0 && int(s.turn-p.turn) <= s.room(sc))
 		s.queues.push(i)
 	}
 	p.in = 1<<rules - 1
-	s.trim(now, sc)
-	if s.uses++; s.uses >= max(int(sc.room>>s.level)/32, 16) {
+	room := s.room(sc)
+	if s.uses++; s.uses >= max(room/32, 16) {
 		s.decide(sc)
 	}
+	if s.chained {
+		room += room / 2 // so much more while a chain is used, as the pool has room for a request
+	}
+	s.trim(room, now, sc)
+}
+
+// room is how many members a cache has.
+func (s *shadow) room(sc *scale) int { return max(int(sc.room>>s.level), 1) }
+
+// chain begins another chain.
+func (s *shadow) chain(now uint32, sc *scale) {
+	s.chained = true
+	s.endRun()
+	s.trim(s.room(sc), now, sc)
+}
+
+// endRun counts the hits of the chain that ends.
+func (s *shadow) endRun() {
+	for k, n := range s.run {
+		s.hits[k] += n
+	}
+	clear(s.run[:])
 }
 
 // trim has each cache evict what it has no room for.
-func (s *shadow) trim(now uint32, sc *scale) {
-	room := max(int(sc.room>>s.level), 1)
+func (s *shadow) trim(room int, now uint32, sc *scale) {
 	for k := range rules {
 		for s.counts[k] > room {
 			s.leave(s.victim(k, now, sc), k)
@@ -266,10 +297,11 @@ func (y *tally) lead(a, b int) float64 {
 
 // decide chooses the rule to follow.
 func (s *shadow) decide(sc *scale) {
-	rooms := float64(s.uses) / float64(max(sc.room>>s.level, 1))
+	room, uses := float64(s.room(sc)), float64(s.uses)
 	s.uses = 0
-	s.long.add(&s.hits, math.Exp2(-rooms/longRooms))
-	s.short.add(&s.hits, math.Exp2(-rooms/shortRooms))
+	s.life.add(&s.hits, math.Exp2(-uses/(lifeRooms*room)))
+	s.long.add(&s.hits, math.Exp2(-uses/(longRooms*room)))
+	s.short.add(&s.hits, math.Exp2(-uses/(shortRooms*room)))
 	clear(s.hits[:])
 	for k := range rules {
 		if s.better(k, s.best) {
@@ -284,14 +316,20 @@ func (s *shadow) decide(sc *scale) {
 	}
 }
 
-// better says whether to follow rule a rather than b: it has served more for long,
-// and not less of late, or very clearly more of late.
+// better says whether to follow rule a rather than b: it has served more in all that
+// is remembered and of late not clearly less, or it has served clearly more for
+// long, or of late. Two frequencies keep mostly the same objects, so that a change
+// between them costs little and takes less to be worth it.
 func (s *shadow) better(a, b int) bool {
 	if a == b {
 		return false
 	}
-	short := s.short.lead(a, b)
-	return short > 2 || short > -1 && s.long.lead(a, b) > 1
+	enough := 1.0
+	if a < speeds && b < speeds {
+		enough = 0.7
+	}
+	short, long := s.short.lead(a, b), s.long.lead(a, b)
+	return short > 2 || short > -1 && (long > 2 || long > 0 && s.life.lead(a, b) > enough)
 }
 
 func (s *shadow) check() error {

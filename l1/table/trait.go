@@ -4,7 +4,7 @@ import "math"
 
 const (
 	// speeds is how many half-lives a frequency is kept for.
-	speeds = 4
+	speeds = 5
 	// octave is 1 in the logarithms to base 2 that frequencies are kept as.
 	octave = 2048
 	// octavesMax is where the logarithms end.
@@ -16,14 +16,25 @@ const (
 // halfLives are the half-lives of the frequencies, in uses of the cache for each
 // object that it has room for. Neighbours are a factor of 4 apart: what lies
 // between two is served about as well by one of them.
-var halfLives = [speeds]uint64{2, 8, 32, 128}
+var halfLives = [speeds]uint64{2, 8, 32, 128, 512}
 
 // A trait is what is remembered of an object's uses: when the last one was, and
 // for each half-life the logarithm of their number, a use counting half as much
 // after that time. The last use counts 1, so that no logarithm is negative.
 type trait struct {
-	stamp uint32
-	f     [speeds]uint16
+	low, high uint16 // of the stamp; a uint32 would cost padding
+	f         [speeds]uint16
+}
+
+// stamp is when the last use was.
+func (t *trait) stamp() uint32 { return uint32(t.high)<<16 | uint32(t.low) }
+
+func (t *trait) setStamp(now uint32) { t.low, t.high = uint16(now), uint16(now>>16) }
+
+// newTrait is one of no use, as if at a time.
+func newTrait(at uint32) (t trait) {
+	t.setStamp(at)
+	return t
 }
 
 // sums has log2(1+2^-d) for d from 0 on.
@@ -71,7 +82,7 @@ func (s *scale) fit(room int) {
 
 // use counts one use now.
 func (s *scale) use(t *trait, now uint32) {
-	age := uint64(now - t.stamp)
+	age := uint64(now - t.stamp())
 	for k, f := range t.f {
 		x := int64(-32 * octave)
 		if age < 32*s.half[k] {
@@ -79,7 +90,7 @@ func (s *scale) use(t *trait, now uint32) {
 		}
 		t.f[k] = plusOne(x)
 	}
-	t.stamp = now
+	t.setStamp(now)
 }
 
 // byAge is the speed of no half-life: only the last use counts.
@@ -88,7 +99,7 @@ const byAge = -1
 // value orders traits by frequency of speed k, the least first, in uses: how
 // much later a single use would have to be for the same.
 func (s *scale) value(t *trait, k int, now uint32) int64 {
-	v := -int64(now - t.stamp)
+	v := -int64(now - t.stamp())
 	if k != byAge {
 		v += int64(uint64(t.f[k]) * s.half[k] / octave)
 	}

@@ -104,7 +104,11 @@ func (e *Engine) count(c *conn, l layout, r *request, in *proto.Lookup) {
 	}
 end:
 	slices.Reverse(e.refs) // tail first: a prefix's tail is to go before its head
+	e.table.Chain()
 	for i, ref := range e.refs {
+		if in.Mode == proto.ModeAny {
+			e.table.Chain()
+		}
 		if i%table.Batch == 0 {
 			e.table.Ahead(e.refs, i)
 		}
@@ -226,7 +230,8 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 		if e.table.State(ref) == table.StateReady {
 			n := e.addEntry(t, ref, entryHeld, uint32(pos))
 			e.entries[n].fromDisk = fromDisk
-			e.touch(ref) // which is less work for what is held
+			e.table.Chain() // they come the head first here, so that each stands for itself
+			e.touch(ref)    // which is less work for what is held
 			continue
 		}
 		n := e.addEntry(t, ref, entryWaiting, uint32(pos))
@@ -239,6 +244,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 
 // touchTail makes those of the keys that are in memory the most recently used.
 func (e *Engine) touchTail(key table.Key, keys []proto.Key) {
+	e.table.Chain()
 	for n := len(keys); n > 0; {
 		from := (n - 1) / windowKeys * windowKeys
 		refs := e.tail[:n-from]
@@ -303,6 +309,7 @@ func (e *Engine) loadEnded(o op, res seglog.Result) {
 	n := e.waiters(o.ref)
 	ok := false
 	if res == seglog.ResultOK {
+		e.table.Chain() // loads end in any order
 		ok = e.table.Loaded(o.ref)
 		e.counters.LoadedBytes += uint64(o.size)
 	} else {

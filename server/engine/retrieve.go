@@ -142,6 +142,7 @@ func (e *Engine) onTouch(c *conn, r *request, body []byte) {
 		return
 	}
 	key := e.keyIn(e.liveInstance(c), l)
+	e.table.Chain()
 	var touched uint32
 	for i := len(in.Keys); i > 0; i-- {
 		key.Hash = in.Keys[i-1]

@@ -91,6 +91,7 @@ func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32, pa pati
 			return proto.StoreResult{}, true
 		}
 	} else if st == table.StateReady {
+		e.table.Chain()
 		e.touch(ref) // who stores it has computed it: it was in demand
 		return proto.StoreResult{Status: proto.StatusExists}, false
 	}

@@ -315,6 +315,7 @@ func (e *Engine) freeEntry(p *transfer, n uint32) {
 func (e *Engine) publishEntries(t uint32, sums []uint64) (published uint32) {
 	p := &e.transfers[t]
 	i := &e.insts[p.inst]
+	e.table.Chain()
 	for n := p.last; n != none; n = e.entries[n].prev {
 		q := &e.entries[n]
 		switch {
