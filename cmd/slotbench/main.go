@@ -41,6 +41,7 @@ type command struct {
 	Crash   crashCommand   `cmd:"" help:"Kill workers or servers and look for what is left."`
 	Torture tortureCommand `cmd:"" help:"Kill a server under load, damage its files, and look at every key after each start."`
 	L2      l2Command      `cmd:"" name:"l2" help:"Measure the disk store against fio on the same disk."`
+	Mixed   mixedCommand   `cmd:"" help:"Measure a worker's latencies while others keep the disk busy, and while they do not."`
 	Demo    demoCommand    `cmd:"" help:"Show sharing, the death of a worker and of the server, in seconds."`
 	Stage   stageCommand   `cmd:"" help:"Take slots and never commit, as a worker in the middle of a store."`
 
@@ -51,6 +52,7 @@ type command struct {
 	Floor    floorCommand    `cmd:"" hidden:"" help:"A server that does nothing but the exchange."`
 	Replayer replayerCommand `cmd:"" hidden:"" help:"A worker of replay."`
 	Torturer torturerCommand `cmd:"" hidden:"" help:"A worker of torture."`
+	Mixer    mixerCommand    `cmd:"" hidden:"" help:"A worker of mixed."`
 	Actor    actorCommand    `cmd:"" hidden:"" help:"A worker of crash and demo."`
 }
 

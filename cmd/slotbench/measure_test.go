@@ -65,3 +65,18 @@ func TestAllocTellsTheUtilisationOfEachMixture(t *testing.T) {
 		require.GreaterOrEqual(t, x.Utilisation, 0.85, x.Mix)
 	}
 }
+
+func TestLatenciesBesideABusyDisk(t *testing.T) {
+	r := cmdtest.Run(t, nil, "slotbench", "mixed", "--rounds", "1", "--slice", "100ms", "--l1-size", "32MiB", "--l2-size", "4GiB",
+		"--l2-dir", cmdtest.Dir(t), "--json")
+	require.Zero(t, r.Code, r.Stderr)
+	var figures []benchmarks.MixedFigure
+	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &figures))
+	names := map[string]benchmarks.MixedFigure{}
+	for _, f := range figures {
+		require.Positive(t, f.Value, f.Figure)
+		names[f.Figure] = f
+	}
+	require.NotNil(t, names["l1_p99_under_l2"].Ratio)
+	require.Contains(t, names, "l2_load_p99_under_l2")
+}
