@@ -54,8 +54,9 @@ type Engine struct {
 	spaceEpoch    uint64
 	parked        []parked
 	parkedFree    uint32 // list through next
-	parkedFirst   uint32 // waiting, first come first served
+	parkedFirst   uint32 // waiting: loads before stores, each first come first served
 	parkedLast    uint32
+	parkedLoad    uint32 // the last that waits to load
 	timers        timers // of transfers, then of parked requests, then of instances
 	pins          timers // of pinned objects, by entry
 	dirty         dirtyQueue
@@ -137,6 +138,7 @@ func New(cfg Config, host Host) (*Engine, error) {
 		parked:      make([]parked, cfg.Parked),
 		parkedFirst: none,
 		parkedLast:  none,
+		parkedLoad:  none,
 		timers:      newTimers(cfg.Transfers + cfg.Parked + cfg.Instances),
 		pins:        newTimers(cfg.Objects + 1),
 		dirty:       newDirtyQueue(cfg.Objects),

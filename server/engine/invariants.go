@@ -251,6 +251,20 @@ func (e *Engine) checkParked(map[table.Ref]uint32) error {
 	for n := e.parkedFree; n != none; n = e.parked[n].next {
 		free++
 	}
+	last, stores := none, false
+	for n := e.parkedFirst; n != none; n = e.parked[n].next {
+		load := e.parked[n].transfer == none
+		if load && stores {
+			return fmt.Errorf("engine: load %d waits behind a store", n)
+		}
+		stores = stores || !load
+		if load {
+			last = n
+		}
+	}
+	if last != e.parkedLoad {
+		return fmt.Errorf("engine: the last load that waits is %d, %d is kept", last, e.parkedLoad)
+	}
 	if waiting+free != len(e.parked) || prev != e.parkedLast {
 		return fmt.Errorf("engine: %d requests wait, %d places are free of %d", waiting, free, len(e.parked))
 	}

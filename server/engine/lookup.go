@@ -150,7 +150,7 @@ func (e *Engine) acquireOrPark(a *acquisition, body []byte) {
 		e.refuse(&a.wait.req, proto.StatusBusy)
 		return
 	}
-	if short := e.acquire(t, a, patience{wait: a.until > e.now, behind: true}); short > 0 {
+	if short := e.acquire(t, a, patience{wait: a.until > e.now, behind: true, load: true}); short > 0 {
 		need := e.transfers[t].bytes + short
 		e.freeEntries(t, e.transfers[t].first)
 		if n := e.park(&a.wait.req, a.inst, none, a.layout, a.until, body); n != none {

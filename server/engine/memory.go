@@ -63,7 +63,8 @@ func (e *Engine) wasShort(got table.Result) {
 // patience says what a request does when memory is short.
 type patience struct {
 	wait   bool // it waits for what work under way may free
-	behind bool // it is new, and lines up behind those who wait already
+	behind bool // it is new, and lines up behind those who wait already,
+	load   bool // but not behind stores
 	turned bool // it would have waited, and was turned away: too many do
 }
 
@@ -76,7 +77,7 @@ func (e *Engine) mustWait(pa patience, size int64) bool {
 // way will free enough for the first who does. Others who can wait must not take it away
 // bit by bit.
 func (e *Engine) awaited(pa patience) bool {
-	if !pa.wait || !pa.behind || e.parkedFirst == none {
+	if !pa.wait || !pa.behind || e.parkedFirst == none || pa.load && e.parkedLoad == none {
 		return false
 	}
 	u := e.table.Usage()

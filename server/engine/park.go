@@ -7,8 +7,9 @@ import (
 )
 
 // A parked request waits for memory that work under way will free: spills, loads, or the
-// population of the pool, never other clients. Requests are served first come, first
-// served. A prepare keeps what it was granted so far; a lookup or retrieval holds nothing.
+// population of the pool, never other clients. Loads are served before stores, and each first
+// come, first served: what a load takes can be evicted when its reader is done with it, what
+// a store takes has to be written first. A prepare keeps what it was granted so far; a lookup or retrieval holds nothing.
 //
 //	free --park--> waiting --granted, time over, cancelled--> free
 type parked struct {
@@ -38,18 +39,30 @@ func (e *Engine) park(r *request, x, t uint32, l layout, until time.Duration, bo
 	}
 	p := &e.parked[n]
 	e.parkedFree = p.next
+	prev, next := e.parkedLast, none
+	if t == none { // a load goes before the stores
+		prev, next = e.parkedLoad, e.parkedFirst
+		if prev != none {
+			next = e.parked[prev].next
+		}
+		e.parkedLoad = n
+	}
 	*p = parked{
 		waiting: true, req: *r, inst: x, transfer: t, layout: l, until: until,
 		body:    append(p.body[:0], body...),
 		results: p.results[:0],
-		prev:    e.parkedLast, next: none,
+		prev:    prev, next: next,
 	}
-	if p.prev == none {
+	if prev == none {
 		e.parkedFirst = n
 	} else {
-		e.parked[p.prev].next = n
+		e.parked[prev].next = n
 	}
-	e.parkedLast = n
+	if next == none {
+		e.parkedLast = n
+	} else {
+		e.parked[next].prev = n
+	}
 	e.insts[x].parked++
 	e.timers.set(uint32(len(e.transfers))+n, until)
 	e.counters.Parked++
@@ -60,6 +73,9 @@ func (e *Engine) park(r *request, x, t uint32, l layout, until time.Duration, bo
 func (e *Engine) unpark(n uint32) {
 	p := &e.parked[n]
 	e.timers.clear(uint32(len(e.transfers)) + n)
+	if e.parkedLoad == n {
+		e.parkedLoad = p.prev // loads have only loads before them
+	}
 	if p.prev == none {
 		e.parkedFirst = p.next
 		e.memoryFreed = true // the next is not held up any more
