@@ -145,8 +145,8 @@ type Log struct {
 
 	// Reads.
 	reads    pool[read]
-	readWork list // with pieces to hand out
-	readSums list // to be verified
+	readWork readQueue // with pieces to hand out
+	readSums list      // to be verified
 
 	// I/Os.
 	ops      []op

@@ -54,6 +54,7 @@ type read struct {
 	headBuf  uint32 // where its group's header comes; none: that is not asked for
 	cover    uint32 // of a packed value that is being read: its memory; else none
 	state    readState
+	class    uint8
 	spared   bool // it fails for no fault of its record
 }
 
@@ -126,7 +127,10 @@ func (l *Log) FindAll(keys []Key, found []bool) {
 
 // Read reads the key's value into dst, which is aligned to BlockSize and AlignUp(size) long at least, and is the log's until
 // the OutcomeRead. False, and no outcome: the key is not visible, or the log is closing.
-func (l *Log) Read(k *Key, dst Mem, tok Token) bool {
+func (l *Log) Read(k *Key, dst Mem, tok Token) bool { return l.ReadFor(0, k, dst, tok) }
+
+// ReadFor is Read for a class of readers, one below ReadClasses: classes take turns.
+func (l *Log) ReadFor(class uint8, k *Key, dst Mem, tok Token) bool {
 	if l.owed > 0 || l.phase != phaseOpen || l.health == healthStalled {
 		return false
 	}
@@ -141,11 +145,11 @@ func (l *Log) Read(k *Key, dst Mem, tok Token) bool {
 	r := l.reads.at(i)
 	*r = read{
 		key: *k, seq: e.seq, sum: e.sum, dst: dst, tok: tok, size: e.size(), segment: uint32(e.segment), at: e.at,
-		fromHead: e.head, headBuf: none, cover: none,
+		fromHead: e.head, headBuf: none, cover: none, class: class,
 	}
 	move(readMoves, "read", &r.state, readReading)
 	l.segs[r.segment].readers++
-	l.readWork.push(l.reads.links, i)
+	l.readWork.push(&l.reads, i)
 	return true
 }
 
@@ -155,7 +159,7 @@ func (l *Log) readDone(i uint32, ok bool) {
 	r.flying--
 	if !ok && r.state == readReading {
 		if r.issuing() {
-			l.readWork.remove(l.reads.links, i)
+			l.readWork.remove(&l.reads, i)
 		}
 		move(readMoves, "read", &r.state, readFailing)
 	}
@@ -236,7 +240,7 @@ func (l *Log) nextReadLen() int64 {
 	if l.readSums.n > 0 {
 		return 0
 	}
-	r := l.reads.at(l.readWork.head)
+	r := l.reads.at(l.readWork.head())
 	if r.headBuf == none {
 		return BlockSize
 	}
@@ -274,7 +278,7 @@ func (l *Log) readable() bool {
 	if l.readWork.n == 0 {
 		return false
 	}
-	r := l.reads.at(l.readWork.head)
+	r := l.reads.at(l.readWork.head())
 	if r.headBuf == none {
 		return len(l.headFree) > 0
 	}
@@ -313,14 +317,15 @@ func (l *Log) startRead() *IO {
 			Kind: IOSum, Mem: Mem{Off: r.dst.Off, Len: r.size}, Load: true,
 		})
 	}
-	i := l.readWork.head
+	i := l.readWork.head()
 	r := l.reads.at(i)
 	n := l.nextReadLen()
+	l.readWork.pass()
 	if r.headBuf == none {
 		r.headBuf = l.takeHead()
 		r.flying++
 		if !r.issuing() {
-			l.readWork.remove(l.reads.links, i)
+			l.readWork.remove(&l.reads, i)
 		}
 		return l.startOp(task{use: useReadHead, owner: i}, IO{
 			Kind: IORead, Load: true, Mem: l.headMem(r.headBuf), Addr: l.headAddr(r.segment, r.at, r.fromHead),
@@ -340,7 +345,7 @@ func (l *Log) startRead() *IO {
 	}
 	r.flying++
 	if !r.issuing() {
-		l.readWork.remove(l.reads.links, i)
+		l.readWork.remove(&l.reads, i)
 	}
 	return l.startOp(task{use: useRead, owner: i}, io)
 }

@@ -263,3 +263,42 @@ func BenchmarkFind(b *testing.B) {
 		}
 	}
 }
+
+// Who reads little is not held up by who reads much: they take turns, piece by piece.
+func TestReadersTakeTurns(t *testing.T) {
+	r := newRig(t, 6, func(c *Config) { bigger(c); c.MaxInFlight = 4 })
+	for n := range 8 {
+		r.store(n, 200_000)
+	}
+	asked := map[Token]uint8{}
+	ask := func(class uint8, n int) {
+		k := key(n)
+		r.tok++
+		asked[r.tok] = class
+		require.True(t, r.l.ReadFor(class, &k, Mem{Off: (8 + int64(n)) * rigSlot, Len: rigSlot}, r.tok))
+	}
+	for n := range 7 {
+		ask(1, n)
+	}
+	ask(2, 7)
+	before := 0
+	for ended := false; !ended; {
+		io, ok := r.l.NextIO()
+		require.True(t, ok)
+		r.done(*io)
+		for {
+			o, ok := r.l.Outcome()
+			if !ok {
+				break
+			}
+			require.Equal(t, ResultOK, o.Result)
+			if asked[o.Token] == 2 {
+				ended = true
+			} else if !ended {
+				before++
+			}
+		}
+	}
+	require.LessOrEqual(t, before, 1)
+	r.run()
+}

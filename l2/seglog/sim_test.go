@@ -259,7 +259,7 @@ func (s *sim) read() {
 	size, found := s.l.Find(&k)
 	s.tok++
 	s.asks[s.tok] = &simAsk{key: k, slot: slot, size: size, kind: OutcomeRead}
-	started := s.l.Read(&k, Mem{Off: int64(slot * simSlotSize), Len: simSlotSize}, s.tok)
+	started := s.l.ReadFor(uint8(s.rng.IntN(3)), &k, Mem{Off: int64(slot * simSlotSize), Len: simSlotSize}, s.tok)
 	require.Equal(s.t, found, started)
 	if !started {
 		delete(s.asks, s.tok)

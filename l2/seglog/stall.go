@@ -64,8 +64,8 @@ func (l *Log) stallTasks() {
 // are as good as before.
 func (l *Log) stallReads() {
 	for l.readWork.n > 0 {
-		i := l.readWork.head
-		l.readWork.remove(l.reads.links, i)
+		i := l.readWork.head()
+		l.readWork.remove(&l.reads, i)
 		r := l.reads.at(i)
 		move(readMoves, "read", &r.state, readFailing)
 		r.spared = true

@@ -206,7 +206,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 				touched = true
 			}
 			var short int64
-			if ref, short = e.startLoad(&key, pa); short > 0 && e.mustWait(pa, short) {
+			if ref, short = e.startLoad(&key, a.inst, pa); short > 0 && e.mustWait(pa, short) {
 				return short
 			}
 			ok = ref != 0
@@ -262,10 +262,10 @@ func (e *Engine) touchTail(key table.Key, keys []proto.Key) {
 	}
 }
 
-// startLoad begins to read an object from disk, if it is there; else ref is 0. short is its
+// startLoad begins to read an object from disk for instance x, if it is there; else ref is 0. short is its
 // size, 1 at least, when it is there and memory cannot be had for it now, or others wait for
 // what there is.
-func (e *Engine) startLoad(k *table.Key, pa patience) (ref table.Ref, short int64) {
+func (e *Engine) startLoad(k *table.Key, x uint32, pa patience) (ref table.Ref, short int64) {
 	if e.log == nil || e.stopping {
 		return 0, 0
 	}
@@ -294,7 +294,7 @@ func (e *Engine) startLoad(k *table.Key, pa patience) (ref table.Ref, short int6
 	}
 	e.ops[o].ref, e.ops[o].size = ref, size
 	mem := seglog.Mem{Off: ext.Off, Len: seglog.AlignUp(size)}
-	if !e.log.Read(&d, mem, seglog.Token(e.opID(o))) {
+	if !e.log.ReadFor(uint8(x%seglog.ReadClasses), &d, mem, seglog.Token(e.opID(o))) {
 		e.endOp(e.opID(o), opLoad)
 		e.table.LoadFailed(ref)
 		return 0, 0
