@@ -21,11 +21,16 @@ type parked struct {
 	until    time.Duration
 	need     int64               // bytes it cannot go on without, those it gave back while it waits included
 	enough   int64               // bytes to be had at which it is worth another try
+	tries    int                 // of a lookup or retrieval
 	body     []byte              // of the request
 	results  []proto.StoreResult // of a prepare, so far
 	prev     uint32
 	next     uint32
 }
+
+// triesMax is how often a lookup or retrieval is tried before it takes what there is. As it holds nothing meanwhile, what
+// one try loads the next may have to evict for another of its keys, when they do not fit in memory together.
+const triesMax = 16 * retryParts
 
 // parkedBodyKept is how large a request buffer a free place keeps for the next.
 const parkedBodyKept = 64 << 10
@@ -211,6 +216,8 @@ func (e *Engine) tryAcquire(a *acquisition, n uint32, wait bool) bool {
 		e.refuse(&a.wait.req, proto.StatusBusy)
 		return true
 	}
+	e.parked[n].tries++
+	wait = wait && e.parked[n].tries < triesMax
 	if short := e.acquire(t, a, patience{wait: wait}); short > 0 {
 		need := e.transfers[t].bytes + short
 		e.endTransfer(t)
