@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// disk carries out the operations of an Epoll on files, by system calls of goroutines that start as they are needed. Between
+// disk carries out operations of an Epoll on files, by system calls of goroutines that start as they are needed. Between
 // add and hand, and after collect, an operation is the loop's, else a goroutine's; the mutex is held for a few words' copies.
 type disk struct {
 	epoll  *Epoll

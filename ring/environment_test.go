@@ -2,6 +2,8 @@ package ring_test
 
 import (
 	"bytes"
+	"errors"
+	"os"
 	"runtime"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/slotcache/slotcache/ring"
+	"github.com/slotcache/slotcache/ring/ringtest"
 )
 
 // onDoomedThread runs f on a thread that ends with it, so that f may take rights from it.
@@ -36,7 +39,7 @@ func TestARefusalNamesTheErrnoAndTheSysctl(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var filterErr, err error
 			onDoomedThread(func() {
-				if filterErr = forbid(c.syscall, c.errno); filterErr == nil {
+				if filterErr = ringtest.Forbid(c.errno, c.syscall); filterErr == nil {
 					_, err = ring.New(ring.Config{})
 				}
 			})
@@ -117,19 +120,37 @@ func TestIOAcrossPiecesOfAPoolIsWhole(t *testing.T) {
 }
 
 func TestNoDescriptorIsLeftBehind(t *testing.T) {
-	before := descriptors(t)
-	for range 20 { // more than a thread may have registered rings
-		onDoomedThread(func() {
-			u, err := ring.New(ring.Config{RecvBuffers: 4, RecvBufferSize: 4096})
+	fd := file(t, 4096)
+	for _, engine := range both {
+		before := descriptors(t)
+		for range 20 { // more than a thread may have registered rings
+			var err error
+			onDoomedThread(func() {
+				var o ring.Opened
+				if o, err = ring.Open(engine, ring.Config{RecvBuffers: 4, RecvBufferSize: 4096}); err != nil {
+					return
+				}
+				u := o.Ring
+				err = u.HoldFile(fd)
+				u.Read(ring.NewTag(1, 0), fd, 0, make([]byte, 4096))
+				u.Wake()
+				for done := 0; err == nil && done < 2; {
+					var got []ring.Completion
+					got, err = u.Wait(make([]ring.Completion, 0, 2))
+					done += len(got)
+				}
+				err = errors.Join(err, u.Close())
+			})
 			refused(t, err)
-			u.Wake()
-			if _, err := u.Wait(make([]ring.Completion, 0, 1)); err != nil {
-				t.Error(err)
-			}
-			if err := u.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		}
+		require.Equal(t, before, descriptors(t), engine)
 	}
-	require.Equal(t, before, descriptors(t))
+}
+
+// descriptors counts the open descriptors of the process.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	d, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(d)
 }

@@ -12,7 +12,7 @@ import (
 
 // An Epoll is the [Interface] over epoll(7), for kernels and sandboxes without io_uring.
 //
-// Sockets are tried directly, without blocking, as soon as an operation is queued where that can succeed (sends) and else when the
+// Sends are tried directly, without blocking, and wait only for what did not go; other operations on sockets are tried when the
 // kernel says that they are ready. A descriptor is in the epoll set, level-triggered, from its first operation that waits to the end
 // of its last, so that a request that is received and answered costs a receive, a send and its share of one epoll_wait. Reads,
 // writes and syncs of files are system calls of a few goroutines, handed over once a turn: see disk.
@@ -28,8 +28,10 @@ type Epoll struct {
 	fds    fdTable
 	timers timerHeap
 	recv   recvPool
-	ready  opQueue // operations that are over
-	disk   disk
+	sends  []uint32 // of SendNow, not tried yet
+	ready  opQueue  // operations that are over
+	reads  disk     // apart, so that reads go on where writes hang, and need not wait behind them
+	writes disk     // and syncs
 	held   []int
 	spare  []*fdMessage // of SendFD, not in use
 
@@ -70,12 +72,14 @@ func NewEpoll(cfg Config) (*Epoll, error) {
 		table:  newOpTable(cfg.Ops, cfg.Control),
 		tags:   newTagTable(cfg.Control),
 		timers: newTimerHeap(all),
+		sends:  make([]uint32, 0, cfg.Control),
 		ready:  newOpQueue(all),
 		start:  time.Now(),
 		spin:   cfg.Spin,
 		wakeFD: -1,
 	}
-	e.disk.init(e, cfg.Ops, cfg.Workers)
+	e.reads.init(e, cfg.Ops, cfg.Workers)
+	e.writes.init(e, cfg.Ops, cfg.Workers)
 	if err := e.open(&cfg); err != nil {
 		e.free()
 		return nil, err
@@ -128,19 +132,30 @@ func (e *Epoll) Pause(tag Tag) {
 	e.settle(i, -int32(unix.ECANCELED))
 }
 
-// SendNow implements [Interface]. It tries at once.
+// SendNow implements [Interface].
 func (e *Epoll) SendNow(tag Tag, fd int, p []byte) {
 	checkLen(p)
-	e.checkOpen()
-	n, errno := sendBytes(fd, p)
-	for tries := 0; errno == unix.EINTR && tries < retriesMax; tries++ {
-		e.stats.Retries++
-		n, errno = sendBytes(fd, p)
+	i := e.take(codeSendNow, tag, fd)
+	e.table.ops[i].buf = p
+	e.sends = append(e.sends, i)
+}
+
+// sendAll tries what SendNow queued. What went out whole is over without a word.
+func (e *Epoll) sendAll() {
+	for _, i := range e.sends {
+		o := &e.table.ops[i]
+		n, errno := sendBytes(int(o.fd), o.buf)
+		for tries := 0; errno == unix.EINTR && tries < retriesMax; tries++ {
+			e.stats.Retries++
+			n, errno = sendBytes(int(o.fd), o.buf)
+		}
+		if errno == 0 && n == len(o.buf) {
+			e.finish(i)
+		} else {
+			e.settle(i, outcome(n, errno))
+		}
 	}
-	if errno == 0 && n == len(p) {
-		return
-	}
-	e.settle(e.take(codeSendNow, tag, fd), outcome(n, errno))
+	e.sends = e.sends[:0]
 }
 
 // Send implements [Interface].
@@ -195,7 +210,11 @@ func (e *Epoll) queueFile(code opCode, tag Tag, fd int, off int64, p []byte) {
 	i := e.take(code, tag, fd)
 	o := &e.table.ops[i]
 	o.buf, o.off = p, off
-	e.disk.add(i)
+	if code == codeRead {
+		e.reads.add(i)
+	} else {
+		e.writes.add(i)
+	}
 }
 
 // RegisterMemory implements [Interface]: system calls know no such thing.
@@ -246,16 +265,11 @@ func (e *Epoll) rouse() {
 // now is the time on the monotonic clock.
 func (e *Epoll) now() time.Duration { return time.Since(e.start) }
 
-// checkOpen panics after Close.
-func (e *Epoll) checkOpen() {
+// take makes an operation.
+func (e *Epoll) take(code opCode, tag Tag, fd int) uint32 {
 	if e.closing {
 		panic("ring: operation after Close")
 	}
-}
-
-// take makes an operation.
-func (e *Epoll) take(code opCode, tag Tag, fd int) uint32 {
-	e.checkOpen()
 	i := e.table.take(code)
 	o := &e.table.ops[i]
 	o.tag, o.fd = tag, int32(fd)
@@ -300,7 +314,8 @@ func (e *Epoll) Close() error {
 		return nil
 	}
 	e.closing, e.closed = true, true
-	e.disk.close()
+	e.reads.close()
+	e.writes.close()
 	for i := range e.table.ops {
 		if e.table.ops[i].state != opFree {
 			e.finish(uint32(i))

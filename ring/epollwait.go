@@ -10,8 +10,15 @@ import (
 
 // Submit implements [Interface].
 func (e *Epoll) Submit() error {
-	e.disk.hand()
+	e.begin()
 	return nil
+}
+
+// begin carries out what is queued, or hands it over.
+func (e *Epoll) begin() {
+	e.sendAll()
+	e.reads.hand()
+	e.writes.hand()
 }
 
 // Collect implements [Interface].
@@ -33,7 +40,7 @@ func (e *Epoll) Wait(dst []Completion) ([]Completion, error) {
 		e.sleep.begin()
 	}
 	e.recv.giveBack()
-	e.disk.hand()
+	e.begin()
 	dst = e.handOut(dst)
 	var until time.Duration
 	if e.spin > 0 {
@@ -67,7 +74,7 @@ func (e *Epoll) turn(dst *[]Completion, block bool) syscall.Errno {
 		timeout = e.timers.wait(e)
 		// In this order: whoever changes something after the look sees that the loop sleeps.
 		e.sleeping.Store(true)
-		if e.woken.Load() || e.disk.finished.Load() {
+		if e.woken.Load() || e.reads.finished.Load() || e.writes.finished.Load() {
 			timeout = 0
 		}
 	}
@@ -92,7 +99,8 @@ func (e *Epoll) turn(dst *[]Completion, block bool) syscall.Errno {
 
 // handOut appends the operations that are over to dst, up to its capacity.
 func (e *Epoll) handOut(dst []Completion) []Completion {
-	e.disk.collect()
+	e.reads.collect()
+	e.writes.collect()
 	for !e.ready.empty() && len(dst) < cap(dst) {
 		i := e.ready.pop()
 		o := &e.table.ops[i]

@@ -25,6 +25,8 @@ type queue struct {
 
 	submitMax uint32 // most submissions an enter gives to the kernel; 0: all (tests)
 
+	refuse func() syscall.Errno // if not nil it may have an enter fail (tests)
+
 	ringMem, sqeMem []byte
 }
 
@@ -66,6 +68,11 @@ func (q *queue) lost() uint32 { return atomic.LoadUint32(q.cqLost) }
 //
 //go:noinline
 func (q *queue) enter(wait, flags uint32, raw bool) syscall.Errno {
+	if q.refuse != nil {
+		if errno := q.refuse(); errno != 0 {
+			return errno
+		}
+	}
 	atomic.StoreUint32(q.sqTail, q.tail)
 	n := q.queued()
 	if q.submitMax != 0 && n > q.submitMax {

@@ -43,7 +43,7 @@ type Config struct {
 	RecvBuffers int
 	// RecvBufferSize is the size of each in bytes; 0 means DefaultRecvBufferSize.
 	RecvBufferSize int
-	// Workers is how many system calls on files an Epoll makes at a time; 0 means DefaultWorkers. A Uring has no use for it.
+	// Workers is how many reads of files an Epoll makes at a time, and how many writes and syncs; 0 means DefaultWorkers. A Uring has no use for it.
 	Workers int
 	// Spin is how long Wait looks for completions before it sleeps. It buys latency with a whole CPU; 0 means not at all.
 	Spin time.Duration

@@ -35,6 +35,17 @@ func open(t testing.TB, cfg ring.Config) *ring.Uring {
 	return u
 }
 
+// openEngine is open for either engine.
+func openEngine(t testing.TB, engine ring.Engine, cfg ring.Config) ring.Interface {
+	t.Helper()
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	o, err := ring.Open(engine, cfg)
+	refused(t, err)
+	t.Cleanup(func() { require.NoError(t, o.Ring.Close()) })
+	return o.Ring
+}
+
 // pair returns connected stream sockets that do not block.
 func pair(t testing.TB) (a, b int) {
 	t.Helper()
@@ -65,7 +76,7 @@ func mapped(t testing.TB, n int) []byte {
 }
 
 // next returns the next completion. The caller expects no more than that one.
-func next(t testing.TB, u *ring.Uring) ring.Completion {
+func next(t testing.TB, u ring.Interface) ring.Completion {
 	t.Helper()
 	got, err := u.Wait(make([]ring.Completion, 0, 1))
 	require.NoError(t, err)
@@ -96,7 +107,13 @@ func TestUringPassesTheSuite(t *testing.T) {
 }
 
 func TestCyclesDoNotAllocate(t *testing.T) {
-	u := open(t, ring.Config{})
+	for _, engine := range both {
+		t.Run(engine.String(), func(t *testing.T) { cyclesDoNotAllocate(t, openEngine(t, engine, ring.Config{})) })
+	}
+}
+
+// cyclesDoNotAllocate does one of everything, again and again.
+func cyclesDoNotAllocate(t *testing.T, u ring.Interface) {
 	a, b := pair(t)
 	fd := file(t, 1<<20)
 	mem := mapped(t, 1<<20)
@@ -145,34 +162,6 @@ func TestCyclesDoNotAllocate(t *testing.T) {
 	require.Zero(t, s.Overflows)
 	require.Zero(t, s.Stale)
 	t.Logf("%+v", s)
-}
-
-func TestManyReadsNeverOverflowASmallQueue(t *testing.T) {
-	const reads = 10_000
-	u := open(t, ring.Config{Ops: 32, Control: 16})
-	fd := file(t, reads)
-	buf := make([]byte, reads)
-	count := make([]int, reads)
-	dst := make([]ring.Completion, 0, 5) // less than completes at once
-	for queued, done := 0, 0; done < reads; {
-		for ; queued < reads && u.Room() > 0; queued++ {
-			u.Read(ring.NewTag(uint32(queued), 0), fd, int64(queued), buf[queued:queued+1])
-		}
-		got, err := u.Wait(dst)
-		require.NoError(t, err)
-		for _, c := range got {
-			require.Equal(t, int32(1), c.Res)
-			count[c.Tag.Index()]++
-			done++
-		}
-	}
-	for i, n := range count {
-		require.Equal(t, 1, n, "read %d", i)
-	}
-	s := u.Stats()
-	require.Zero(t, s.Overflows)
-	require.Equal(t, uint64(reads), s.Completions)
-	require.Zero(t, s.InFlight)
 }
 
 // TestAFailedSendIsToldOfThoughTheQueueOverflows makes completions overflow as no ring of New's size can: a send whose failure is
