@@ -63,9 +63,9 @@ func TestUnregisterFreesAThousandPreparesAndTheirHolds(t *testing.T) {
 	b.store(slotSize, names("new", 1000)...)
 }
 
-// TestSlotOfALoadIsNotReusedWhenItsAskerUnregisters: an unregistration while transfers run. A
-// slot that the disk reads into is nobody else's before the read has ended, though those who
-// waited for it are gone.
+// TestSlotOfALoadIsNotReusedWhenItsAskerUnregisters: an unregistration while transfers run; the
+// completion of a read whose buffer was already reused. A slot that the disk reads into is nobody
+// else's before the read has ended, though those who waited for it are gone.
 func TestSlotOfALoadIsNotReusedWhenItsAskerUnregisters(t *testing.T) {
 	w := diskWorld(t, 4, Config{InstanceCap: math.MaxInt64})
 	a, b := w.worker(1, 100), w.worker(2, 200)
