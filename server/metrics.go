@@ -81,7 +81,7 @@ func (s *scrape) publish(r *reactor) {
 	s.last.server = r.stats
 	s.last.ring = r.ring.Stats()
 	s.last.inputBytes, s.last.outputBytes, s.last.outputHeld = int64(r.input), int64(r.output), r.buffers.held
-	s.last.populated, s.last.registered = r.populated, r.registered
+	s.last.populated, s.last.registered = r.populated, r.fixed
 	s.last.ready = r.readyAt == 0 && r.life == lifeRunning
 	s.mutex.Unlock()
 	select {

@@ -108,7 +108,8 @@ type reactor struct {
 	alarm     alarm
 
 	populated  int64 // bytes of the pool that the engine knows of
-	registered int64 // bytes of the pool that the ring knows of
+	registered int64 // bytes of the pool that the ring was told of
+	fixed      int64 // of these it took
 	readyAt    int64 // how many must be populated until the server is ready; 0: it is
 	ready      chan struct{}
 	failure    error // why the loop ended
@@ -351,6 +352,8 @@ func (r *reactor) register() {
 		}
 		r.log.Info("disk I/O without registered memory, which costs some CPU"+hint, "err", err)
 		to = r.pool.Size()
+	} else {
+		r.fixed += to - r.registered
 	}
 	r.registered = to
 }

@@ -41,7 +41,10 @@ func build(names []string, run func() int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // binaries in the temporary directory
+	defer os.RemoveAll(dir)                      //nolint:errcheck // binaries in the temporary directory
+	if err := os.Chmod(dir, 0o755); err != nil { // other users may run them
+		return 0, err
+	}
 	args := []string{"build", "-buildvcs=false", "-o", dir + "/"}
 	if Race {
 		args = append(args, "-race")
@@ -68,8 +71,13 @@ type Result struct {
 // Run runs a command to its end with the given standard input.
 func Run(t testing.TB, stdin io.Reader, name string, args ...string) Result {
 	t.Helper()
+	return RunCmd(t, stdin, exec.Command(Path(name), args...))
+}
+
+// RunCmd is Run for a command that was made elsewhere.
+func RunCmd(t testing.TB, stdin io.Reader, cmd *exec.Cmd) Result {
+	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := exec.Command(Path(name), args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errs
 	timer := time.AfterFunc(limit, func() {
 		_ = cmd.Process.Kill() // its end is seen below
@@ -121,7 +129,7 @@ func StartAs(t testing.TB, change func(*exec.Cmd), args ...string) *Server {
 	s.Line, err = bufio.NewReader(r).ReadString('\n')
 	if err != nil {
 		s.Kill()
-		t.Fatalf("slotcached %v did not become ready: %v\n%s", args, err, s.stderr)
+		t.Fatalf("%v did not become ready: %v\n%s", s.cmd.Args, err, s.stderr)
 	}
 	return s
 }

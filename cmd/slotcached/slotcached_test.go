@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -15,7 +16,13 @@ import (
 	"github.com/slotcache/slotcache/cmd/cmdtest"
 )
 
-func TestMain(m *testing.M) { cmdtest.Main(m, "slotcached", "slotcache", "slotbench") }
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(confinedEnv); spec != "" {
+		fmt.Fprintln(os.Stderr, becomeConfined(spec)) // or another program by now
+		os.Exit(1)
+	}
+	cmdtest.Main(m, "slotcached", "slotcache", "slotbench")
+}
 
 func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
