@@ -31,6 +31,11 @@ func (o *object) evictable() bool {
 	return o.state == StateReady && o.holds == 0 && !o.dirty && o.pin != PinHard
 }
 
+// plain says that nothing but holds keeps an object from being evicted by the policy.
+func (o *object) plain() bool {
+	return o.state == StateReady && o.pin == PinNone && !o.dirty && !o.spilling
+}
+
 // cleaning says whether the end of a spill, under way or yet to begin, is all that an object
 // waits for to be free, or evictable though nothing that is pinned goes.
 func (o *object) cleaning() bool {
