@@ -66,7 +66,8 @@ type Engine struct {
 	spillingBytes int64        // of them
 	memoryFreed   bool         // since parked requests were last tried
 	short         bool         // memory was, since all that is dirty last went to disk
-	evicting      bool         // an allocation of this turn found that the next one may succeed
+	evicting      bool         // an allocation or a load of this turn found that the next one may succeed
+	loadsBegun    int          // since the last flush
 	again         bool         // the next turn has work that no event will announce
 	populated     bool         // the pool does not grow any more
 	clears        []clearing
@@ -214,7 +215,7 @@ func (e *Engine) Step(ev *Event) {
 // deadlines, waiting requests, spills, and handing the log's I/Os to the host.
 func (e *Engine) Flush(now time.Duration) {
 	e.now = now
-	e.again, e.evicting = false, false
+	e.again, e.evicting, e.loadsBegun = false, false, 0
 	e.lapse(keysATurn)
 	e.fireTimers()
 	e.stepClears()
@@ -248,9 +249,9 @@ func (e *Engine) startDisk() {
 }
 
 // keysATurn bounds the keys of the deadlines handled, and of the waiting requests served,
-// in one turn, so that thousands that end together do not stall the loop: some
-// milliseconds.
-const keysATurn = 4 * proto.MaxKeys
+// in one turn, so that thousands that end together do not stall the loop: less than a
+// millisecond.
+const keysATurn = proto.MaxKeys
 
 func (e *Engine) fireTimers() {
 	for budget := keysATurn; budget > 0; budget-- {

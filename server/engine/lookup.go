@@ -262,9 +262,18 @@ func (e *Engine) touchTail(key table.Key, keys []proto.Key) {
 	}
 }
 
-// startLoad begins to read an object from disk for instance x, if it is there; else ref is 0. short is its
-// size, 1 at least, when it is there and memory cannot be had for it now, or others wait for
-// what there is.
+const (
+	// loadsATurn bounds the loads that are begun between two flushes, each of which may
+	// evict: a request for thousands of keys on disk must not hold up the others for
+	// milliseconds. It goes on with the next flush.
+	loadsATurn = 128
+	// loadsMost bounds them for requests that do not wait, and so get no second chance.
+	loadsMost = 512
+)
+
+// startLoad begins to read an object from disk for instance x, if it is there; else ref is 0. short
+// is its size, 1 at least, when it is there and cannot be loaded now: there is no memory for it,
+// others wait for what there is, or enough loads were begun.
 func (e *Engine) startLoad(k *table.Key, x uint32, pa patience) (ref table.Ref, short int64) {
 	if e.log == nil || e.stopping {
 		return 0, 0
@@ -280,10 +289,15 @@ func (e *Engine) startLoad(k *table.Key, x uint32, pa patience) (ref table.Ref, 
 	if e.awaited(pa) {
 		return 0, max(size, 1)
 	}
+	if e.loadsBegun >= loadsATurn && (pa.wait || e.loadsBegun >= loadsMost) {
+		e.evicting, e.memoryFreed = true, true
+		return 0, max(size, 1)
+	}
 	o := e.newOp(opLoad)
 	if o == none {
 		return 0, max(size, 1) // too many loads at once
 	}
+	e.loadsBegun++
 	ref, ext, got := e.place(k, size, table.StateLoading, pa)
 	if got != table.Staged {
 		e.endOp(e.opID(o), opLoad)

@@ -95,6 +95,9 @@ func (e *Engine) mustFree(n uint32, need, short int64) {
 	p := &e.parked[n]
 	p.need = need
 	p.enough = min(need, toBeHad(&u)+max(short, need/retryParts))
+	if e.loadsBegun >= loadsATurn {
+		p.enough = 0 // it may not be memory that it lacks
+	}
 }
 
 // worthATry says whether waiting request n may get further than when it was last tried: it
