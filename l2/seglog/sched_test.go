@@ -1,6 +1,8 @@
 package seglog
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -247,20 +249,45 @@ func BenchmarkPutAndRead(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(16*b.N), "ns/put")
 }
 
+// BenchmarkFind is what a key costs that is on disk: asked for by itself, and in a request of 512. Keys come in random order.
 func BenchmarkFind(b *testing.B) {
-	x := newIndex(&Config{MaxEntries: 1 << 20, HashMask: ^uint64(0)}, 1)
-	for n := range 1 << 20 {
-		k := key(n)
-		x.insert(x.digest(&k), &record{key: k, seq: 1, at: 1, kind: recordPut}, 0)
-	}
-	b.ReportAllocs()
-	n := 0
-	for b.Loop() {
-		n = (n + 7919) & (1<<20 - 1)
-		k := key(n)
-		if x.find(x.digest(&k)) == 0 {
-			b.Fatal("lost")
+	const request = 512
+	for _, records := range []int{1e3, 1e4, 1e5, 1e6} {
+		l := &Log{index: newIndex(&Config{MaxEntries: records, HashMask: ^uint64(0)}, 1)}
+		keys := make([]Key, records)
+		for i, n := range rand.New(rand.NewPCG(1, 1)).Perm(records) {
+			keys[i] = key(n)
 		}
+		for n := range records {
+			k := key(n)
+			l.index.insert(l.index.digest(&k), &record{key: k, seq: 1, at: 1, kind: recordPut}, 0)
+		}
+		at := 0
+		next := func(n int) []Key {
+			if at+n > len(keys) {
+				at = 0
+			}
+			at += n
+			return keys[at-n : at]
+		}
+		b.Run(fmt.Sprintf("single/records=%d", records), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, ok := l.Find(&next(1)[0]); !ok {
+					b.Fatal("lost")
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("batch/records=%d", records), func(b *testing.B) {
+			b.ReportAllocs()
+			var found [request]bool
+			for n := 0; n < b.N; n += request { // ns/op is of one key
+				l.FindAll(next(request), found[:])
+				if !found[n%request] {
+					b.Fatal("lost")
+				}
+			}
+		})
 	}
 }
 
