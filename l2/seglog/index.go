@@ -112,12 +112,7 @@ func (x *index) used() int { return int(x.high) - 1 - x.frees }
 
 // find returns the entry of a digest, or 0.
 func (x *index) find(d digest) uint32 {
-	return x.findFrom(x.keys.first(x.hash(d)), d)
-}
-
-// findFrom is find where the digest's bucket begins with entry i.
-func (x *index) findFrom(i uint32, d digest) uint32 {
-	for ; i != 0; i = x.keys.after(i) {
+	for i := x.keys.first(x.hash(d)); i != 0; i = x.keys.after(i) {
 		if x.entries[i].digest == d {
 			return i
 		}

@@ -63,13 +63,7 @@ func (r *read) issuing() bool { return r.headBuf == none || r.issued < AlignUp(r
 
 // visible returns the key's entry if it may be seen, or 0.
 func (l *Log) visible(k *Key) uint32 {
-	d := l.index.digest(k)
-	return l.visibleFrom(l.index.keys.first(l.index.hash(d)), d)
-}
-
-// visibleFrom is visible for the key of a digest whose bucket begins with entry first.
-func (l *Log) visibleFrom(first uint32, d digest) uint32 {
-	i := l.index.findFrom(first, d)
+	i := l.index.find(l.index.digest(k))
 	if i == 0 {
 		return 0
 	}
@@ -92,36 +86,56 @@ func (l *Log) Find(k *Key) (size int64, ok bool) {
 }
 
 // findBatch is how many keys FindAll takes at a time.
-const findBatch = 16
+const findBatch = 32
 
 // FindAll is Find for many keys, without the sizes: found[i] becomes whether the record of keys[i] is on disk. It takes a fraction
-// of the time where the index is larger than the processor's caches: what the keys need of it comes from memory for several at a
-// time.
+// of the time where the index is larger than the processor's caches: it goes along the buckets of several keys in steps, in each of
+// which no key waits for what another one's brings from memory.
 func (l *Log) FindAll(keys []Key, found []bool) {
+	clear(found[:len(keys)])
 	if l.owed > 0 || l.health == healthStalled {
-		clear(found[:len(keys)])
 		return
 	}
-	var ds [findBatch]digest
-	var firsts [findBatch]uint32
+	for len(keys) > findBatch {
+		l.findSome(keys[:findBatch], found[:findBatch])
+		keys, found = keys[findBatch:], found[findBatch:]
+	}
+	l.findSome(keys, found)
+}
+
+func (l *Log) findSome(keys []Key, found []bool) {
 	x := &l.index
-	for len(keys) > 0 {
-		n := min(len(keys), findBatch)
-		for i := range n {
-			ds[i] = x.digest(&keys[i])
+	var ds [findBatch]digest
+	var at [findBatch]uint32   // where a key's search is
+	var open [findBatch]uint32 // keys whose search goes on
+	for i := range keys {
+		ds[i] = x.digest(&keys[i])
+	}
+	for i := range keys {
+		at[i] = x.keys.first(x.hash(ds[i]))
+		open[i] = uint32(i)
+	}
+	for n := len(keys); n > 0; {
+		var sum uint64
+		for _, i := range open[:n] { // entry 0 is none, and there
+			e := at[i]
+			sum |= x.entries[e].seq | uint64(x.keys.next[e])
 		}
-		for i := range n { // nothing here waits for what another one's brings
-			firsts[i] = x.keys.first(x.hash(ds[i]))
+		l.fetched = sum
+		left := 0
+		for _, i := range open[:n] {
+			e := &x.entries[at[i]]
+			switch {
+			case at[i] == 0:
+			case e.digest == ds[i]:
+				found[i] = !e.ghost() && !l.coveredEntry(e)
+			default:
+				at[i] = x.keys.after(at[i])
+				open[left] = i
+				left++
+			}
 		}
-		seqs := uint64(0)
-		for _, i := range firsts[:n] {
-			seqs |= x.entries[i].seq
-		}
-		l.fetched = seqs
-		for i := range n {
-			found[i] = l.visibleFrom(firsts[i], ds[i]) != 0
-		}
-		keys, found = keys[n:], found[n:]
+		n = left
 	}
 }
 
