@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/slotcache/slotcache/l1"
+	"github.com/slotcache/slotcache/l1/pages"
 	"github.com/slotcache/slotcache/l2/segdir"
 	"github.com/slotcache/slotcache/l2/seglog"
-	"github.com/slotcache/slotcache/pages"
 	"github.com/slotcache/slotcache/proto"
 	"github.com/slotcache/slotcache/ring"
 	"github.com/slotcache/slotcache/server/engine"

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slotcache/slotcache/pages"
+	"github.com/slotcache/slotcache/l1/pages"
 )
 
 func TestFindAllFindsWhatFindDoes(t *testing.T) {

@@ -3,7 +3,7 @@ package pages_test
 import (
 	"testing"
 
-	"github.com/slotcache/slotcache/pages"
+	"github.com/slotcache/slotcache/l1/pages"
 )
 
 func TestAdviseTakesMemoryOfAnySize(t *testing.T) {
