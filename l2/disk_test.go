@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/slotcache/slotcache/l2"
+	"github.com/slotcache/slotcache/l2/l2test"
 )
 
 // blocks returns the bytes of disk behind a path.
@@ -152,48 +152,6 @@ func overwrite(t *testing.T, file string, p []byte) {
 	require.NoError(t, f.Close())
 }
 
-// smallDisk returns the root of a file system of its own, of size bytes: ext4 on a
-// loop device if such can be had, else tmpfs.
-func smallDisk(t *testing.T, size int64) string {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("mounting a file system needs root")
-	}
-	path := t.TempDir()
-	image := filepath.Join(t.TempDir(), "image")
-	f, err := os.Create(image)
-	require.NoError(t, err)
-	require.NoError(t, f.Truncate(size))
-	require.NoError(t, f.Close())
-	err = exec.Command("mkfs.ext4", "-q", "-m", "0", image).Run()
-	if err == nil {
-		err = exec.Command("mount", "-o", "loop", image, path).Run()
-	}
-	if err != nil {
-		t.Logf("no loop device (%v): tmpfs", err)
-		if err := unix.Mount("tmpfs", path, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-			t.Skipf("mount: %v", err)
-		}
-	}
-	t.Cleanup(func() { require.NoError(t, unix.Unmount(path, unix.MNT_DETACH)) })
-	return path
-}
-
-// fillDisk writes a file until the file system is full, and returns its path.
-func fillDisk(t *testing.T, dir string) string {
-	t.Helper()
-	f, err := os.Create(filepath.Join(dir, "ballast"))
-	require.NoError(t, err)
-	for size := 1 << 20; size >= 4096; {
-		if _, err = f.Write(make([]byte, size)); err != nil {
-			size /= 2
-		}
-	}
-	require.ErrorIs(t, err, unix.ENOSPC)
-	require.NoError(t, f.Close())
-	return f.Name()
-}
-
 // A syncBuffer is a log that may be read while it is written.
 type syncBuffer struct {
 	mu  sync.Mutex
@@ -213,7 +171,7 @@ func (b *syncBuffer) String() string {
 }
 
 func TestAFullDiskMakesTheOldGiveWay(t *testing.T) {
-	dir := smallDisk(t, 100<<20)
+	dir := l2test.Disk(t, 100<<20)
 	// More than there is: the disk is full before the cap is reached.
 	opts := l2.Options{Size: 256 << 20, SegmentSize: 8 << 20, Memory: 8 << 20}
 	s := open(t, dir, opts)
@@ -229,7 +187,7 @@ func TestAFullDiskMakesTheOldGiveWay(t *testing.T) {
 	for i := range 20 {
 		require.NoError(t, put(i))
 	}
-	fillDisk(t, dir)
+	l2test.Fill(t, dir)
 	for i := range 80 {
 		if err := put(20 + i); err != nil {
 			require.True(t, errors.Is(err, l2.ErrDegraded) || errors.Is(err, l2.ErrFull), "%v", err)
@@ -245,10 +203,10 @@ func TestAFullDiskMakesTheOldGiveWay(t *testing.T) {
 }
 
 func TestADiskWithoutRoomForASegmentRefusesWithOneLine(t *testing.T) {
-	disk := smallDisk(t, 20<<20)
+	disk := l2test.Disk(t, 20<<20)
 	dir := filepath.Join(disk, "store")
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	ballast := fillDisk(t, disk)
+	ballast := l2test.Fill(t, disk)
 	var logged syncBuffer
 	opts := l2.Options{
 		Size: 64 << 20, SegmentSize: 2 << 20, Memory: 8 << 20,

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -12,8 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
+	"github.com/slotcache/slotcache/l2/l2test"
 	"github.com/slotcache/slotcache/proto"
 	"github.com/slotcache/slotcache/server"
 )
@@ -134,49 +133,11 @@ func (l *lineCounter) with(text string) (n int) {
 	return n
 }
 
-// smallFileSystem mounts an ext4 of its own, of size bytes.
-func smallFileSystem(t *testing.T, size int64) string {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("mounting a file system needs root")
-	}
-	image, path := filepath.Join(t.TempDir(), "image"), t.TempDir()
-	require.NoError(t, os.WriteFile(image, nil, 0o600))
-	require.NoError(t, os.Truncate(image, size))
-	out, err := exec.Command("mkfs.ext4", "-q", "-m", "0", image).CombinedOutput()
-	if err == nil {
-		out, err = exec.Command("mount", "-o", "loop", image, path).CombinedOutput()
-	}
-	if err != nil {
-		t.Logf("no loop device (%v: %s): tmpfs", err, out)
-		if err := unix.Mount("tmpfs", path, "tmpfs", 0, "size=128m"); err != nil {
-			t.Skipf("mount: %v", err)
-		}
-	}
-	t.Cleanup(func() { require.NoError(t, unix.Unmount(path, unix.MNT_DETACH)) })
-	return path
-}
-
-// fill writes a file until its file system is full, and returns its path.
-func fill(t *testing.T, dir string) string {
-	t.Helper()
-	f, err := os.Create(filepath.Join(dir, "ballast"))
-	require.NoError(t, err)
-	for size := 1 << 20; size >= 4096; {
-		if _, err = f.Write(make([]byte, size)); err != nil {
-			size /= 2
-		}
-	}
-	require.ErrorIs(t, err, unix.ENOSPC)
-	require.NoError(t, f.Close())
-	return f.Name()
-}
-
 // A disk filled by somebody else under load: stores go on in memory, the log has a line and
 // not a flood, spills resume by themselves when there is room again, and a start on the full
 // disk works.
 func TestADiskFilledByOthersCostsTheDiskTierOnly(t *testing.T) {
-	mount := smallFileSystem(t, 128<<20)
+	mount := l2test.Disk(t, 128<<20)
 	dir := filepath.Join(mount, "l2")
 	var log lineCounter
 	config := func(c *server.Config) {
@@ -188,7 +149,7 @@ func TestADiskFilledByOthersCostsTheDiskTierOnly(t *testing.T) {
 	p.register(1 << 20)
 	p.put(keyOf(1), valueOf(1, 300_000))
 	eventually(t, "the first value is on disk", func() bool { return p.stats()["l2_records"] == 1 })
-	ballast := fill(t, mount)
+	ballast := l2test.Fill(t, mount)
 	for i := range 400 { // 80 MiB: more than the segments there are can take
 		p.put(keyOf(10+i), valueOf(10+i, 200_000))
 		if i%50 == 0 {
