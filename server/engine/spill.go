@@ -10,11 +10,7 @@ import (
 // A dirtyQueue has the objects the disk is still to have, in the order they were
 // published. Objects that were deleted meanwhile stay in it until their turn comes or
 // the queue is full.
-type dirtyQueue struct {
-	items []dirtyItem // a ring
-	first int
-	count int
-}
+type dirtyQueue struct{ itemRing }
 
 // A dirtyItem is one object; sum is the xxh3-64 of its bytes if its writer told it.
 type dirtyItem struct {
@@ -26,9 +22,35 @@ type dirtyItem struct {
 	again  bool          // the disk did not take it before
 }
 
+// An itemRing is a queue of a fixed number of places.
+type itemRing struct {
+	items []dirtyItem
+	first int
+	count int
+}
+
+// append adds an item; there has to be room.
+func (q *itemRing) append(d dirtyItem) {
+	q.items[(q.first+q.count)%len(q.items)] = d
+	q.count++
+}
+
+func (q *itemRing) pop() dirtyItem {
+	d := q.items[q.first]
+	q.first = (q.first + 1) % len(q.items)
+	q.count--
+	return d
+}
+
+// unpop puts the item just popped back.
+func (q *itemRing) unpop() {
+	q.first = (q.first + len(q.items) - 1) % len(q.items)
+	q.count++
+}
+
 // newDirtyQueue returns a queue for n objects in memory: each is in it once at most.
 func newDirtyQueue(n int) dirtyQueue {
-	return dirtyQueue{items: make([]dirtyItem, n)}
+	return dirtyQueue{itemRing{items: make([]dirtyItem, n)}}
 }
 
 func (q *dirtyQueue) len() int { return q.count }
@@ -41,8 +63,7 @@ func (q *dirtyQueue) push(e *Engine, ref table.Ref, size int64, sum *uint64) {
 	if sum != nil {
 		d.sum, d.summed = *sum, true
 	}
-	q.items[(q.first+q.count)%len(q.items)] = d
-	q.count++
+	q.append(d)
 }
 
 // compact drops what is not dirty any more. There are as many places as objects, so at
@@ -60,19 +81,6 @@ func (q *dirtyQueue) compact(e *Engine) {
 		panic("engine: more dirty objects than objects")
 	}
 	q.count = kept
-}
-
-func (q *dirtyQueue) pop() dirtyItem {
-	d := q.items[q.first]
-	q.first = (q.first + 1) % len(q.items)
-	q.count--
-	return d
-}
-
-// unpop puts the item just popped back.
-func (q *dirtyQueue) unpop() {
-	q.first = (q.first + len(q.items) - 1) % len(q.items)
-	q.count++
 }
 
 // How many puts the log has at most, and how many bytes: enough to keep the disk busy and

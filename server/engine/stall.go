@@ -40,14 +40,10 @@ const (
 
 // A refusedQueue has objects that the disk would not take, the oldest first. They are clean, and may be evicted like
 // others: some are gone when their turn comes.
-type refusedQueue struct {
-	items []dirtyItem // a ring
-	first int
-	count int
-}
+type refusedQueue struct{ itemRing }
 
 func newRefusedQueue(objects int) refusedQueue {
-	return refusedQueue{items: make([]dirtyItem, min(objects, refusedMax))}
+	return refusedQueue{itemRing{items: make([]dirtyItem, min(objects, refusedMax))}}
 }
 
 // push adds an item, in the place of the oldest if there is no other.
@@ -55,21 +51,7 @@ func (q *refusedQueue) push(d dirtyItem) {
 	if q.count == len(q.items) {
 		q.pop()
 	}
-	q.items[(q.first+q.count)%len(q.items)] = d
-	q.count++
-}
-
-func (q *refusedQueue) pop() dirtyItem {
-	d := q.items[q.first]
-	q.first = (q.first + 1) % len(q.items)
-	q.count--
-	return d
-}
-
-// unpop puts the item just popped back.
-func (q *refusedQueue) unpop() {
-	q.first = (q.first + len(q.items) - 1) % len(q.items)
-	q.count++
+	q.append(d)
 }
 
 // spillRefused gives an object to the disk again, if it is still there and the disk does not have it. False: not now.
