@@ -31,14 +31,8 @@ func (a *account) again(o *op, res int32) bool {
 	return true
 }
 
-// continueSend takes the result of a submission of o. It returns o's result, or false if there is more to send.
-func (a *account) continueSend(o *op, res int32) (int32, bool) {
-	switch {
-	case res < 0:
-		return res, !a.again(o, res)
-	case res == 0 && o.chunk > 0:
-		return -int32(unix.EIO), true
-	}
+// advance counts the bytes that a submission of o has moved. It returns o's result, or false if there is more to move.
+func (a *account) advance(o *op, res int32) (int32, bool) {
 	o.retries = 0
 	o.done += int(res)
 	if o.done == len(o.buf) || a.closing {
@@ -48,6 +42,17 @@ func (a *account) continueSend(o *op, res int32) (int32, bool) {
 		a.stats.ShortIO++
 	}
 	return 0, false
+}
+
+// continueSend takes the result of a submission of o. It returns o's result, or false if there is more to send.
+func (a *account) continueSend(o *op, res int32) (int32, bool) {
+	switch {
+	case res < 0:
+		return res, !a.again(o, res)
+	case res == 0 && o.chunk > 0:
+		return -int32(unix.EIO), true
+	}
+	return a.advance(o, res)
 }
 
 // continueFile takes the result of a submission of o, a read or a write. It returns o's result, or false if there is more to do.
@@ -63,13 +68,5 @@ func (a *account) continueFile(o *op, res int32) (int32, bool) {
 	case res == 0 && o.chunk > 0:
 		return -int32(unix.EIO), true
 	}
-	o.retries = 0
-	o.done += int(res)
-	if o.done == len(o.buf) || a.closing {
-		return int32(o.done), true
-	}
-	if int(res) < o.chunk {
-		a.stats.ShortIO++
-	}
-	return 0, false
+	return a.advance(o, res)
 }
