@@ -238,16 +238,21 @@ func lockDirectory(dir string) func() {
 	return func() { closeFd(fd) } // and with it the lock
 }
 
-// release closes the descriptor and removes the socket file, if it is still the one that
-// was made here.
+// release closes the descriptor and removes the socket file.
 func (l *listener) release() {
 	closeFd(l.fd)
+	l.unlink()
+}
+
+// unlink removes the socket file, if it is still the one that was made here.
+func (l *listener) unlink() {
 	if l.path == "" {
 		return
 	}
 	if info, err := os.Lstat(l.path); l.file == nil || err == nil && os.SameFile(info, l.file) {
 		_ = os.Remove(l.path) // a socket that stays is replaced by the next server
 	}
+	l.path = ""
 }
 
 // accepted takes a completion of an accept.
