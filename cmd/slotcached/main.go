@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -46,6 +47,10 @@ const gcPercent = 25
 // versionFlag prints the version.
 type versionFlag = kong.VersionFlag
 
+// The first thread only waits for the end. The kernel offers a signal for the process to it
+// before any other, and one that is held in the I/O of a disk that hangs would keep it.
+func init() { runtime.LockOSThread() } //nolint:gochecknoinits // only there the thread is surely the first
+
 func main() {
 	var c command
 	flags.Parse(name, &c, kong.Description(description), kong.Vars{
@@ -56,7 +61,9 @@ func main() {
 		debug.SetGCPercent(gcPercent)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
-	flags.Exit(name, run(&c, log))
+	ended := make(chan error)
+	go func() { ended <- run(&c, log) }()
+	flags.Exit(name, <-ended)
 }
 
 // run is the life of the server.
@@ -69,18 +76,61 @@ func run(c *command, log *slog.Logger) error {
 	}
 	signal.Ignore(syscall.SIGPIPE) // whoever reads our output may end before us
 
-	cfg, err := c.config(log)
-	if err != nil {
-		return err
+	built := make(chan building, 1)
+	go func() { built <- build(c, log) }()
+	b, err := await(built, signals)
+	if err == nil {
+		err = b.err
 	}
-	s, err := server.New(cfg)
 	if err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run() }()
-	return watch(s, cfg.L2Dir != "", log, signals, ended)
+	go func() { ended <- b.server.Run() }()
+	return watch(b.server, b.disk, log, signals, ended)
 }
+
+// A building is a server that does not run yet, or why there is none.
+type building struct {
+	server *server.Server
+	disk   bool // there is a disk store
+	err    error
+}
+
+func build(c *command, log *slog.Logger) (b building) {
+	cfg, err := c.config(log)
+	if err != nil {
+		return building{err: err}
+	}
+	b.disk = cfg.L2Dir != ""
+	b.server, b.err = server.New(cfg)
+	return b
+}
+
+// await gives what is built. A signal does not wait for it any longer than for a running server:
+// it is left for who looks next, or ends the waiting.
+func await(built <-chan building, signals chan os.Signal) (building, error) {
+	var late <-chan time.Time
+	for {
+		select {
+		case b := <-built:
+			return b, nil
+		case sig := <-signals:
+			if sig == syscall.SIGHUP {
+				continue // it reads the tokens anyway
+			}
+			if late != nil {
+				return building{}, errStart
+			}
+			late = time.After(stopTime)
+			defer func() { signals <- sig }()
+		case <-late:
+			return building{}, errStart
+		}
+	}
+}
+
+var errStart = errors.New("stopped while it started: is the disk stuck?")
 
 // watch tells when the server is ready, hands signals to it and gives its end. Disk says
 // that there is a disk store.
