@@ -6,6 +6,7 @@ VERSION      := $(shell git describe --tags --always --dirty 2>/dev/null || echo
 LDFLAGS      := -X github.com/slotcache/slotcache/cmd/flags.release=$(VERSION)
 TRACE        ?= testdata/traces/mooncake-conversation.jsonl.gz
 ROUNDS       ?= 100
+LONG         ?= 1h
 
 .DEFAULT_GOAL := help
 .PHONY: help build run demo test bench torture lint fuzz clean
@@ -38,6 +39,7 @@ torture: build ## kill workers and servers by the hundred, damage files, simulat
 	bin/slotbench crash server --rounds $(ROUNDS) $(if $(wildcard $(TRACE)),--trace $(TRACE))
 	bin/slotbench torture --loops $(ROUNDS)
 	$(GO) test ./l2 -count=1 -run 'FlippedBit|ManySmallValues'
+	$(GO) test ./client -count=1 -v -run 'AlwaysFull|WhatExists|OverFourGiB' -timeout 4h -long $(LONG)
 	$(GO) test ./l2/seglog -count=1 -run '^TestSimulation$$' -timeout 2h -sim.seeds 1000
 	MODEL_SEEDS=10000 $(GO) test ./server/engine -count=1 -run '^TestModel$$' -timeout 2h
 
