@@ -46,6 +46,7 @@ const (
 	KindCopy         Kind = "copy"          // memory to warm shared memory, Count pieces, no server
 	KindSet          Kind = "set"           // prepare, copy into the slots of Count objects, commit
 	KindSetStream    Kind = "set_stream"    // the same, each commit together with the next prepare
+	KindSetAhead     Kind = "set_ahead"     // the same, with a slot ready for the next value always
 	KindSetInline    Kind = "set_inline"    // prepare, then commit with the bytes
 	KindGet          Kind = "get"           // retrieve and copy out
 	KindGetInPlace   Kind = "get_in_place"  // retrieve and use in place

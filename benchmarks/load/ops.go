@@ -83,6 +83,7 @@ var ways = map[Kind]way{
 	KindCopy:       {alone: copyOp},
 	KindSet:        {transport: proto.TransportShared, ours: storeOp(StorePlain, true), check: checkStored},
 	KindSetStream:  {transport: proto.TransportShared, ours: storeOp(StoreStream, true), check: checkStored},
+	KindSetAhead:   {transport: proto.TransportShared, ours: storeOp(StoreAhead, true), check: checkStored},
 	KindGet:        {transport: proto.TransportShared, ours: retrieveOp(true), check: checkCopied},
 	KindGetInPlace: {transport: proto.TransportShared, ours: retrieveOp(false), check: checkInPlace},
 	KindSetInline:  {transport: proto.TransportInline, ours: inlineStoreOp},

@@ -28,10 +28,19 @@ func (w *wire) head() error {
 	}
 }
 
-// body reads a value of a known length.
-func (w *wire) body(into []byte) error {
-	w.link.rest = len(into)
-	return w.link.Payload(into)
+// value reads a reply that is all known but for the value: its bytes go where they are to be,
+// with nothing copied twice.
+func (w *wire) value(head, tail string, into []byte) error {
+	w.line = append(w.line[:0], head...)
+	w.line = append(w.line, tail...)
+	before, behind := w.line[:len(head)], w.line[len(head):]
+	if err := recvParts(w.link.fd, head[0], before, into, behind); err != nil {
+		return err
+	}
+	if string(before) != head || string(behind) != tail {
+		return fmt.Errorf("load: a value in %.80q, %.80q, want %q, %q", before, behind, head, tail)
+	}
+	return nil
 }
 
 // key appends the name of value i, which has 12 bytes.
@@ -77,11 +86,13 @@ type RedisGet struct {
 	wire
 	into []byte
 	next int
-	tail [2]byte
+	head string
 }
 
 // NewRedisGet makes it. Into has the length of the values.
-func NewRedisGet(l *Link, into []byte) *RedisGet { return &RedisGet{wire: wire{link: l}, into: into} }
+func NewRedisGet(l *Link, into []byte) *RedisGet {
+	return &RedisGet{wire: wire{link: l}, into: into, head: fmt.Sprintf("$%d\r\n", len(into))}
+}
 
 // Do implements [Op].
 func (r *RedisGet) Do() error {
@@ -91,19 +102,7 @@ func (r *RedisGet) Do() error {
 	if err := r.link.Send(r.out); err != nil {
 		return err
 	}
-	if err := r.head(); err != nil {
-		return err
-	}
-	if len(r.line) == 0 || r.line[0] != '$' {
-		return fmt.Errorf("load: redis says %.80q", r.line)
-	}
-	if n, err := strconv.Atoi(string(r.line[1:])); err != nil || n != len(r.into) {
-		return fmt.Errorf("load: redis has %.80q bytes, want %d", r.line[1:], len(r.into))
-	}
-	if err := r.body(r.into); err != nil {
-		return err
-	}
-	return r.body(r.tail[:])
+	return r.value(r.head, "\r\n", r.into)
 }
 
 // A MemcachedSet sets one value after another.
@@ -141,39 +140,25 @@ type MemcachedGet struct {
 	wire
 	into []byte
 	next int
-	tail [7]byte
+	head []byte
+	size string
 }
 
 // NewMemcachedGet makes it. Into has the length of the values.
 func NewMemcachedGet(l *Link, into []byte) *MemcachedGet {
-	return &MemcachedGet{wire: wire{link: l}, into: into}
+	return &MemcachedGet{wire: wire{link: l}, into: into, size: fmt.Sprintf(" 0 %d\r\n", len(into))}
 }
 
 // Do implements [Op].
 func (m *MemcachedGet) Do() error {
-	m.out = append(m.out[:0], "get "...)
-	m.out = append(key(m.out, m.next%values(int64(len(m.into)))), "\r\n"...)
+	i := m.next % values(int64(len(m.into)))
 	m.next++
+	m.out = append(m.out[:0], "get "...)
+	m.out = append(key(m.out, i), "\r\n"...)
 	if err := m.link.Send(m.out); err != nil {
 		return err
 	}
-	if err := m.head(); err != nil {
-		return err
-	}
-	if !bytes.HasPrefix(m.line, []byte("VALUE ")) {
-		return fmt.Errorf("load: memcached has no value: %.80q", m.line)
-	}
-	if n, err := strconv.Atoi(string(m.line[bytes.LastIndexByte(m.line, ' ')+1:])); err != nil || n != len(m.into) {
-		return fmt.Errorf("load: memcached has %.80q, want %d bytes", m.line, len(m.into))
-	}
-	if err := m.body(m.into); err != nil {
-		return err
-	}
-	if err := m.body(m.tail[:]); err != nil {
-		return err
-	}
-	if string(m.tail[:]) != "\r\nEND\r\n" {
-		return fmt.Errorf("load: a memcached value ends with %q", m.tail[:])
-	}
-	return nil
+	m.head = append(m.head[:0], "VALUE "...)
+	m.head = append(key(m.head, i), m.size...)
+	return m.value(string(m.head), "\r\nEND\r\n", m.into)
 }

@@ -67,34 +67,65 @@ func (p *Pingpong) Do() error {
 	return nil
 }
 
-// sendParts sends three parts as one, the last of which may be empty.
-func sendParts(fd int, head, body, tail []byte) error {
-	parts := [3]unix.Iovec{}
-	n := 0
+// vectors makes a list of the parts that are not empty.
+func vectors(head, body, tail []byte) (list [3]unix.Iovec, n int) {
 	for _, p := range [3][]byte{head, body, tail} {
 		if len(p) > 0 {
-			parts[n].Base = &p[0]
-			parts[n].SetLen(len(p))
+			list[n].Base = &p[0]
+			list[n].SetLen(len(p))
 			n++
 		}
 	}
-	for at := 0; at < n; {
-		sent, _, errno := syscall.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&parts[at])), uintptr(n-at))
-		if errno == unix.EINTR {
+	return list, n
+}
+
+// pass takes n bytes off the front of parts, and returns those that are left.
+func pass(parts []unix.Iovec, n uint64) []unix.Iovec {
+	for len(parts) > 0 && n >= parts[0].Len {
+		n -= parts[0].Len
+		parts = parts[1:]
+	}
+	if len(parts) > 0 && n > 0 {
+		parts[0].Base = (*byte)(unsafe.Add(unsafe.Pointer(parts[0].Base), n))
+		parts[0].SetLen(int(parts[0].Len - n))
+	}
+	return parts
+}
+
+// sendParts sends three parts as one, the last of which may be empty.
+func sendParts(fd int, head, body, tail []byte) error {
+	list, n := vectors(head, body, tail)
+	for parts := list[:n]; len(parts) > 0; {
+		sent, _, errno := syscall.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&parts[0])), uintptr(len(parts)))
+		switch {
+		case errno == unix.EINTR:
 			pause()
-			continue
-		}
-		if errno != 0 {
+		case errno != 0:
 			return fmt.Errorf("load: send: %w", errno)
+		default:
+			parts = pass(parts, uint64(sent))
 		}
-		left := uint64(sent)
-		for at < n && left >= parts[at].Len {
-			left -= parts[at].Len
-			at++
-		}
-		if at < n && left > 0 {
-			parts[at].Base = (*byte)(unsafe.Add(unsafe.Pointer(parts[at].Base), left))
-			parts[at].SetLen(int(parts[at].Len - left))
+	}
+	return nil
+}
+
+// recvParts fills three parts, the first of which begins with mark: anything else is what the
+// server has to say instead.
+func recvParts(fd int, mark byte, head, body, tail []byte) error {
+	list, n := vectors(head, body, tail)
+	for parts := list[:n]; len(parts) > 0; {
+		got, _, errno := syscall.RawSyscall(unix.SYS_READV, uintptr(fd), uintptr(unsafe.Pointer(&parts[0])), uintptr(len(parts)))
+		switch {
+		case errno == unix.EINTR:
+			pause()
+		case errno != 0:
+			return fmt.Errorf("load: receive: %w", errno)
+		case got == 0:
+			return fmt.Errorf("load: receive: %w", unix.ECONNRESET)
+		case head[0] != mark:
+			return fmt.Errorf("load: the server says %.80q", head[:min(int(got), len(head))])
+		default:
+			parts = pass(parts, uint64(got))
 		}
 	}
 	return nil

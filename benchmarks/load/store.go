@@ -14,7 +14,11 @@ type StoreMode uint8
 const (
 	StorePlain  StoreMode = iota // prepare, then commit: two round trips
 	StoreStream                  // each commit goes together with the next prepare: one
+	StoreAhead                   // the same, and a slot is always ready: none is waited for
 )
+
+// aheadSlots is how many prepares are under way or granted in [StoreAhead].
+const aheadSlots = 4
 
 // A Store is a script that stores one batch of new objects after another. Where it has bytes
 // to put into them it copies them into the slots.
@@ -44,7 +48,11 @@ func NewStore(s *Session, id uint64, count int, size int64) *Store {
 // Step implements [Script].
 func (s *Store) Step(dst, reply []byte) (out []byte, finished bool, err error) {
 	if reply == nil {
-		return s.appendPrepare(dst), false, nil
+		dst = s.appendPrepare(dst)
+		for i := 1; s.Mode == StoreAhead && i < aheadSlots; i++ {
+			dst = s.appendPrepare(dst)
+		}
+		return dst, false, nil
 	}
 	op := proto.Op(reply[5])
 	body, err := done(reply)
@@ -58,7 +66,7 @@ func (s *Store) Step(dst, reply []byte) (out []byte, finished bool, err error) {
 			return dst, false, err
 		}
 		dst = s.appendCommit(dst)
-		if s.Mode == StoreStream {
+		if s.Mode != StorePlain {
 			dst = s.appendPrepare(dst)
 		}
 		return dst, finished, nil
@@ -67,10 +75,14 @@ func (s *Store) Step(dst, reply []byte) (out []byte, finished bool, err error) {
 		if n := binary.LittleEndian.Uint32(body); n != uint32(len(s.prepare.Keys)) {
 			return dst, false, fmt.Errorf("load: %d of %d objects were published", n, len(s.prepare.Keys))
 		}
-		if s.Mode == StoreStream {
+		switch s.Mode {
+		case StorePlain:
+			return s.appendPrepare(dst), true, nil
+		case StoreStream:
 			return dst, false, nil
+		case StoreAhead:
+			return dst, true, nil
 		}
-		return s.appendPrepare(dst), true, nil
 	}
 	return dst, false, fmt.Errorf("load: a reply to %v during a store", op)
 }

@@ -178,6 +178,7 @@ func figureData() []Cell {
 		cells = append(cells, moving(Data, own, load.KindCopy, size), moving(Data, own, load.KindSet, size))
 	}
 	cells = append(cells,
+		moving(Data, own, load.KindSetAhead, mib),
 		Cell{Name: copy16, Group: Data, Size: mib, Take: at(own, load.Job{Kind: load.KindCopy, Size: mib, Count: 16})},
 		Cell{Name: set16, Group: Data, Size: mib, Take: at(own, load.Job{Kind: load.KindSet, Size: mib, Count: 16})},
 		moving(Data, own, load.KindGetInPlace, 32*mib),
@@ -210,7 +211,7 @@ func Values(sizes []int64) []Cell {
 	var cells []Cell
 	for _, size := range sizes {
 		for _, kind := range []load.Kind{
-			load.KindCopy, load.KindSet, load.KindSetStream, load.KindGet, load.KindGetInPlace, load.KindSetInline, load.KindGetInline,
+			load.KindCopy, load.KindSet, load.KindSetStream, load.KindSetAhead, load.KindGet, load.KindGetInPlace, load.KindSetInline, load.KindGetInline,
 		} {
 			cells = append(cells, moving(Data, own, kind, size))
 		}
@@ -239,7 +240,7 @@ func Against(sizes []int64) []Cell {
 			mem   load.Kind
 			name  string
 		}{
-			{[]load.Kind{load.KindSet, load.KindSetStream}, load.KindRedisSet, load.KindMemcachedSet, "set"},
+			{[]load.Kind{load.KindSet, load.KindSetStream, load.KindSetAhead}, load.KindRedisSet, load.KindMemcachedSet, "set"},
 			{[]load.Kind{load.KindGet, load.KindGetInPlace}, load.KindRedisGet, load.KindMemcachedGet, "get"},
 		} {
 			for _, kind := range way.ours {
@@ -257,7 +258,7 @@ func Curves() []Cell {
 	own := dataPlace()
 	var cells []Cell
 	for _, size := range []int64{4 * kib, 64 * kib, mib, 8 * mib, 32 * mib} {
-		for _, kind := range []load.Kind{load.KindCopy, load.KindSet, load.KindSetStream, load.KindGet} {
+		for _, kind := range []load.Kind{load.KindCopy, load.KindSet, load.KindSetStream, load.KindSetAhead, load.KindGet} {
 			cells = append(cells, moving(Data, own, kind, size))
 		}
 		cells = append(cells, moving(Data, Place{Name: Raw}, load.KindRawSet, size))

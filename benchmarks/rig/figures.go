@@ -67,7 +67,7 @@ func (r *Rig) specs() []spec {
 	list = append(list,
 		spec{name: "allocs", unit: "1/request", target: "<= 0.001", cells: []string{allocated}, of: value},
 		rate("store_32m", memcpy, ">= 0.85", name(load.KindSet, big), name(load.KindCopy, big)),
-		rate("store_1m", memcpy, ">= 0.55", name(load.KindSet, mib), name(load.KindCopy, mib)),
+		rate("store_1m", memcpy, ">= 0.55", name(load.KindSetAhead, mib), name(load.KindCopy, mib)),
 		rate("store_16x1m", memcpy, ">= 0.85", set16, copy16),
 		latency("retrieve_zero_copy_32m", "PING", "<= 1.2", name(load.KindGetInPlace, big), ping1MB),
 		rate("set_64k_redis", "redis SET", ">= 1.5", name(load.KindSetStream, 64*kib), name(load.KindRedisSet, 64*kib)),

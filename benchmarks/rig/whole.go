@@ -69,9 +69,10 @@ func (r *Rig) sharing(ctx context.Context, p Place, workers int, j load.Job) (Sa
 }
 
 // storing has several workers, none pinned, store values.
+// Each has a slot ready for its next value always.
 func storing(workers int) func(context.Context, *Rig) (Sample, error) {
 	return func(ctx context.Context, r *Rig) (Sample, error) {
-		return r.sharing(ctx, Place{Name: Rotating, Free: true}, workers, load.Job{Kind: load.KindSet, Size: mib})
+		return r.sharing(ctx, Place{Name: Rotating, Free: true}, workers, load.Job{Kind: load.KindSetAhead, Size: mib})
 	}
 }
 
