@@ -148,7 +148,8 @@ type conn struct {
 	share    int           // of this turn's input, in bytes
 	turn     uint64        // to which share belongs
 	deadline time.Duration // of the states ended and draining
-	process  uint32        // in the reactor's processes; 0: not known
+	pid      int32         // of the process that connected; 0: not known
+	met      time.Duration // when that was seen, since the machine started
 	in       proto.Splitter
 	inHeld   int // what in holds, as accounted
 	payload  payload
@@ -364,9 +365,6 @@ func (r *reactor) closed(c *conn) {
 	closeFd(c.fd)
 	r.input -= c.inHeld
 	c.in.Reset() // what is large of it is for others
-	if c.process != 0 {
-		r.releaseProcess(c.process)
-	}
 	id := c.id
 	parts := c.payload.parts[:0]
 	if cap(parts) > partsKeep {

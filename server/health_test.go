@@ -62,12 +62,14 @@ func TestADiskTierThatFailsAndComesBackIsToldOfOnce(t *testing.T) {
 func TestDescriptorsAreSharedOut(t *testing.T) {
 	for _, c := range []struct{ room, conns, instances, wantConns, wantInstances int }{
 		{10_000, 1024, 1024, 1024, 1024},
-		{3 * 1024, 1024, 1024, 1024, 1024},
-		{3*1024 - 1, 1024, 1024, 1024, 1023},
-		{300, 1024, 1024, 100, 100},
-		{300, 10, 1024, 10, 280},
-		{300, 1024, 20, 140, 20},
-		{12, 1024, 1024, 4, 4},
+		{12_000, 10_000, 1024, 10_000, 1024},
+		{10_000, 10_000, 100, 9900, 100},
+		{2 * 1024, 1024, 1024, 1024, 1024},
+		{2*1024 - 1, 1024, 1024, 1024, 1023},
+		{300, 1024, 1024, 150, 150},
+		{300, 10, 1024, 10, 290},
+		{300, 1024, 20, 280, 20},
+		{8, 1024, 1024, 4, 4},
 	} {
 		conns, instances := shareFiles(c.room, c.conns, c.instances)
 		require.Equal(t, c.wantConns, conns, "%+v", c)

@@ -51,6 +51,12 @@ func (r *reactor) Hangup(id engine.ConnID) {
 	r.breakPayload(c, -int64(unix.EPIPE))
 }
 
+// Watchable implements [engine.Host].
+func (r *reactor) Watchable(id engine.ConnID) bool {
+	c := r.connOf(id)
+	return c != nil && r.watchable(c)
+}
+
 // Watch implements [engine.Host].
 func (r *reactor) Watch(id engine.ConnID, w engine.WatchID) {
 	if c := r.connOf(id); c != nil {

@@ -215,37 +215,6 @@ func TestRejectedRequestsWithoutEndTakeNoMemory(t *testing.T) {
 	require.GreaterOrEqual(t, all["requests_total"], uint64(3*batch*batches))
 }
 
-// Idle connections cost little: what is measured is this process, with both ends, the client's
-// Go objects among them.
-func TestIdleConnectionsAreSmall(t *testing.T) {
-	const conns = 2000
-	r := start(t, func(c *server.Config) { c.Limits.Conns = conns + 10 })
-	hello := proto.AppendFrame(nil, proto.Header{Op: proto.OpHello, Request: 1}, proto.AppendHello(nil, &proto.Hello{VersionMin: 1, VersionMax: 1}), 0)
-	open := make([]net.Conn, 0, conns)
-	defer func() {
-		for _, c := range open {
-			_ = c.Close()
-		}
-	}()
-	connect := func(n int) {
-		for range n {
-			c, err := net.Dial("unix", r.path)
-			require.NoError(t, err)
-			open = append(open, c)
-			_, err = c.Write(hello)
-			require.NoError(t, err)
-			_, err = c.Read(make([]byte, 256))
-			require.NoError(t, err)
-		}
-	}
-	connect(10)
-	before := resident(t)
-	connect(conns)
-	each := (resident(t) - before) / conns
-	t.Logf("%d bytes a connection, its client's end included", each)
-	require.Less(t, each, int64(16<<10))
-}
-
 // Raw system calls block Go's scheduler and its collector: the loop waits in the kernel without
 // telling anybody.
 func TestTheCollectorIsNeverHeldUp(t *testing.T) {

@@ -14,14 +14,6 @@ import (
 // watchRetry is when a watch that the kernel refused is tried again.
 const watchRetry = time.Second
 
-// A process is a pidfd and who uses it: the connection it was had from, and the watches
-// that outlive the connection.
-type process struct {
-	fd   int
-	refs int
-	pid  int32 // 0: not known
-}
-
 // watchState is where a watch is in its life.
 //
 //	          watch           process ended
@@ -79,71 +71,20 @@ func (w *watch) moveTo(s watchState) {
 type watches struct {
 	processes     []process
 	processesFree []uint32
+	asked         uint32        // the process that [engine.Host.Watchable] was asked about last, in this turn
+	asker         engine.ConnID // the connection that this was for
 	list          []watch
 	free          []uint32
 	byInstance    []uint32 // the watch of each of the engine's instances
 	refused       int      // watches in that state
 }
 
-// identify asks the kernel who is at the other end of c.
-func (r *reactor) identify(c *conn) engine.Peer {
-	peer := engine.Peer{Local: c.local}
-	if !c.local {
-		return peer
-	}
-	if cred, err := unix.GetsockoptUcred(c.fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-		peer.PID, peer.UID = cred.Pid, cred.Uid
-		if r.access.WantsGroups() {
-			peer.Groups = groupsOf(c.fd, cred.Gid)
-		}
-	} else {
-		peer.UID = nobody
-	}
-	fd, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
-	if err == unix.ENOPROTOOPT && peer.PID != 0 { // before Linux 6.5
-		fd, err = unix.PidfdOpen(int(peer.PID), 0)
-	}
-	if err != nil {
-		if err != unix.ESRCH && err != unix.EINVAL { // it has ended already
-			r.complain("a client's process can't be watched; it gets no shared memory", "pid", peer.PID, "err", err)
-		}
-		return peer
-	}
-	peer.Watchable = true
-	c.process = r.watches.addProcess(fd, peer.PID)
-	return peer
-}
-
-// addProcess takes a pidfd, with one user.
-func (w *watches) addProcess(fd int, pid int32) uint32 {
-	p := process{fd: fd, refs: 1, pid: pid}
-	if n := len(w.processesFree); n > 0 {
-		x := w.processesFree[n-1]
-		w.processesFree = w.processesFree[:n-1]
-		w.processes[x] = p
-		return x
-	}
-	w.processes = append(w.processes, p)
-	return uint32(len(w.processes) - 1)
-}
-
-// releaseProcess ends one use of a pidfd.
-func (r *reactor) releaseProcess(x uint32) {
-	p := &r.watches.processes[x]
-	p.refs--
-	if p.refs > 0 {
-		return
-	}
-	closeFd(p.fd)
-	r.watches.processesFree = append(r.watches.processesFree, x)
-}
-
 // startWatch is [engine.Host.Watch].
 func (r *reactor) startWatch(c *conn, id engine.WatchID) {
-	if c.process == 0 {
-		panic("server: a process without a pidfd is watched")
-	}
 	ws := &r.watches
+	if ws.asked == 0 || ws.asker != c.id {
+		panic("server: a process is watched that nobody asked about")
+	}
 	var x uint32
 	if n := len(ws.free); n > 0 {
 		x = ws.free[n-1]
@@ -153,9 +94,9 @@ func (r *reactor) startWatch(c *conn, id engine.WatchID) {
 		ws.list = append(ws.list, watch{})
 	}
 	w := &ws.list[x]
-	ws.processes[c.process].refs++
+	ws.processes[ws.asked].refs++
 	w.id = id
-	w.process = c.process
+	w.process = ws.asked
 	w.generation++
 	ws.byInstance[uint32(id)] = x
 	r.arm(x)

@@ -272,6 +272,7 @@ func (r *reactor) flush() {
 		r.await(c)
 	}
 	r.touched = r.touched[:0]
+	r.forgetAsked()
 	r.losePatience()
 	r.listen()
 	r.register()

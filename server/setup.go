@@ -25,10 +25,9 @@ const (
 	// filesReserved is how many descriptors the server needs beside connections and
 	// segments: about 20 and those of HTTP.
 	filesReserved = 40
-	// filesPerConn is what a connection needs: its socket and its peer's pidfd.
-	filesPerConn = 2
-	// filesPerInstance is what an instance needs whose connection is closed while its process
-	// lives: the pidfd.
+	// filesPerConn is what a connection needs: its socket.
+	filesPerConn = 1
+	// filesPerInstance is what an instance needs, as long as its process lives: the pidfd.
 	filesPerInstance = 1
 	// connsMin is with how many connections and instances the server starts at least.
 	connsMin = 4
@@ -163,7 +162,7 @@ func newReactor(cfg *Config, conns int) *reactor {
 	for i := range r.diskFree {
 		r.diskFree[i] = uint32(i)
 	}
-	r.watches.processes = make([]process, 1, conns)
+	r.watches.processes = make([]process, 1, cfg.Limits.Instances+2)
 	r.watches.list = make([]watch, 1, cfg.Limits.Instances)
 	r.watches.byInstance = make([]uint32, cfg.Limits.Instances)
 	return r

@@ -89,7 +89,5 @@ func processEnded(pid int32) bool {
 		return errors.Is(err, unix.ESRCH)
 	}
 	defer closeFd(fd)
-	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(poll, 0)
-	return err == nil && n == 1
+	return pidfdEnded(fd)
 }

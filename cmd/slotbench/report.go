@@ -78,8 +78,8 @@ func (c *rigFlags) open() (*rig.Rig, rig.Selection, error) {
 }
 
 // idleConns is how many connections may be open beside the 100 that are active: 10,000 in all,
-// or as many as the limit on open files leaves the server, which needs two for each.
-func idleConns() int { return min(9900, (rig.OpenFiles()-1200)/2-100) }
+// or as many as the limit on open files leaves the server, which keeps some for instances.
+func idleConns() int { return min(9900, rig.OpenFiles()-1200-100) }
 
 // measure runs one measurement and describes where it ran.
 func (c *rigFlags) measure(ctx context.Context, choose func(*rig.Rig, *rig.Selection)) (run *report.Run, err error) {

@@ -50,7 +50,7 @@ type command struct {
 	HTTP     *string       `name:"http" help:"Address of /metrics and /healthz; an empty one for none. Default: ${http}, or none where that is taken." placeholder:"HOST:PORT"`
 	IOEngine string        `name:"io-engine" help:"What carries out the I/O: uring (io_uring, from Linux 6.1), epoll (with system calls for the disk; some slower), auto (uring where the kernel allows it, else epoll)." enum:"auto,uring,epoll" default:"auto" env:"SLOTCACHE_IO_ENGINE"`
 	Access   accessFlags   `embed:""`
-	Conns    int           `name:"connections" help:"Most connections at a time; each may take two of the open files that the system allows." default:"1024"`
+	Conns    int           `name:"connections" help:"Most connections at a time; each takes one of the open files that the system allows." default:"1024"`
 	Reap     time.Duration `name:"reap-after" help:"How long a worker may send nothing until it is not registered any more; 0: without end." default:"120s"`
 	Spin     time.Duration `help:"How long the loop looks for work before it sleeps." default:"0s"`
 	LogLevel slog.Level    `name:"log-level" help:"Least level that is logged: debug, info, warn or error." default:"info"`

@@ -20,7 +20,7 @@ type client struct {
 // connect opens a connection of a process, or of another host, and says HELLO.
 func (w *world) connect(pid int32) *client {
 	w.t.Helper()
-	return w.open(Peer{PID: pid, Local: pid != 0, Watchable: pid != 0})
+	return w.open(Peer{PID: pid, Local: pid != 0})
 }
 
 func (w *world) open(peer Peer) *client {

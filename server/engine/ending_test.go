@@ -41,7 +41,7 @@ func TestWhatNobodyIsToldOfIsNotKept(t *testing.T) {
 func TestProcessesWhoseNumberIsUnknownAreNotTakenForOne(t *testing.T) {
 	w := newWorld(t, setup{slots: 16})
 	register := func(process int32) *client { // a local peer of another PID namespace
-		c := w.open(Peer{Local: true, Watchable: true})
+		c := w.open(Peer{Local: true})
 		w.watched = process
 		require.Equal(t, proto.StatusOK, c.register(7, "space", proto.TransportShared).h.Status)
 		return c
@@ -63,6 +63,38 @@ func TestProcessesWhoseNumberIsUnknownAreNotTakenForOne(t *testing.T) {
 	two.register(8, "space", proto.TransportInline)
 	require.Equal(t, 1, one.hits("x"))
 	require.Equal(t, 1, two.hits("x"))
+}
+
+// TestAProcessThatCannotBeWatchedIsInline: a worker whose end nobody would tell of gets shared
+// memory. Where a process cannot be watched its registration is inline, on all its connections and
+// also if it had shared memory before; who does not ask for shared memory is not watched at all.
+func TestAProcessThatCannotBeWatchedIsInline(t *testing.T) {
+	w := newWorld(t, setup{slots: 16})
+	transport := func(c *client, want proto.Transport) proto.Transport {
+		r := c.register(7, "space", want)
+		require.Equal(t, proto.StatusOK, r.h.Status)
+		var out proto.RegisterReply
+		require.NoError(t, proto.ParseRegisterReply(r.body, &out))
+		return out.Transport
+	}
+	w.blind = true
+	for _, pid := range []int32{0, 100} {
+		one, two := w.open(Peer{PID: pid, Local: true}), w.open(Peer{PID: pid, Local: true})
+		require.Equal(t, proto.TransportInline, transport(one, proto.TransportShared))
+		require.Equal(t, proto.TransportInline, transport(two, proto.TransportShared))
+		one.hits("x") // the second connection is the same worker's
+		require.Empty(t, w.watches)
+		one.close()
+		two.close()
+	}
+	w.blind = false
+	c := w.connect(100)
+	require.Equal(t, proto.TransportInline, transport(c, proto.TransportInline))
+	require.Empty(t, w.watches)
+	require.Equal(t, proto.TransportShared, transport(c, proto.TransportShared))
+	require.Len(t, w.watches, 1)
+	w.dies(100)
+	w.baseline()
 }
 
 func TestFullInstanceTableRefusesAndEndsNobody(t *testing.T) {

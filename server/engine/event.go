@@ -42,9 +42,8 @@ type Event struct {
 
 // A Peer is what the kernel says of a connection's other end.
 type Peer struct {
-	PID       int32 // 0 when unknown (another host, another PID namespace)
-	Local     bool  // a Unix socket: file descriptors can be passed
-	Watchable bool  // the host has a pidfd of the process
+	PID   int32 // 0 when unknown (another host, another PID namespace)
+	Local bool  // a Unix socket: file descriptors can be passed
 
 	UID    uint32   // of a Unix socket's peer
 	Groups []uint32 // the same's, where the host was asked for them

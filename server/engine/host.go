@@ -56,8 +56,13 @@ type Host interface {
 	// it does not go out within a bounded time). EventClosed follows.
 	Hangup(c ConnID)
 
-	// Watch asks for EventGone when the process at the other end of c has ended, even
-	// after c is closed. Only for peers whose Peer.Watchable is true.
+	// Watchable says whether the process that made connection c lives and can be watched. It
+	// is asked when a client registers for shared memory, not before: to watch a process
+	// costs the host a descriptor.
+	Watchable(c ConnID) bool
+
+	// Watch asks for EventGone when the process that made c has ended, even after c is
+	// closed. Only in the step in which Watchable has said that it can be.
 	Watch(c ConnID, w WatchID)
 
 	// Unwatch ends a Watch. An EventGone already under way may still arrive; the engine

@@ -115,7 +115,8 @@ func (e *Engine) onRegister(c *conn, r *request, body []byte) {
 // starts a new incarnation and the old one drains. While it has a connection its layouts
 // stay what they are: requests name them by their index.
 func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) (uint32, proto.Status) {
-	shared := in.Want == proto.TransportShared && e.cfg.Pool.Kind != proto.ShmNone && c.peer.Local && c.peer.Watchable && c.grant.Shared
+	shared := in.Want == proto.TransportShared && e.cfg.Pool.Kind != proto.ShmNone && c.peer.Local && c.grant.Shared &&
+		e.host.Watchable(c.id)
 	layouts := layoutsID(in.Layouts)
 	former := e.instanceByID(in.Instance, c.grant)
 	if former != none {

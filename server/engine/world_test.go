@@ -42,6 +42,7 @@ type world struct {
 	inbox    map[ConnID][]reply
 	closed   map[ConnID]bool
 	watches  map[WatchID]int32 // to the watched process
+	blind    bool              // no process can be watched
 	peers    map[ConnID]Peer
 	nextID   uint32
 	payload  []byte // of the frame being stepped
@@ -315,6 +316,7 @@ func (w *world) Hangup(c ConnID) {
 	w.closed[c] = true
 }
 
+func (w *world) Watchable(ConnID) bool { return !w.blind }
 func (w *world) Watch(c ConnID, id WatchID) {
 	w.watches[id] = w.peers[c].PID
 	if w.peers[c].PID == 0 {
