@@ -193,6 +193,11 @@ func (d *decoder) count(what string, size, most int) int {
 	return int(n)
 }
 
+func (d *decoder) key() (k Key) {
+	copy(k[:], d.take(KeySize))
+	return k
+}
+
 func (d *decoder) keys(keys []Key) []Key {
 	keys = resize(keys, d.count("number of keys", KeySize, MaxKeys))
 	b := d.take(len(keys) * KeySize)

@@ -91,6 +91,8 @@ func samples(t *testing.T) []sample {
 		list = append(list, sample{file, m, h, []byte(payload), !s.Done()})
 	}
 	special("commit_store_inline", pick(OpCommitStore, false, &CommitStore{Transfer: 0x500000001}), FlagInline, 0, "firstsecond")
+	special("put_inline", pick(OpPut, false, nil), FlagInline, 0, "first")
+	special("put_reply_exists", pick(OpPut, true, nil), 0, StatusExists, "")
 	special("prepare_retrieve_inline", pick(OpPrepareRetrieve, false, nil), FlagInline, 0, "")
 	special("prepare_retrieve_reply_inline", pick(OpPrepareRetrieve, true,
 		&PrepareRetrieveReply{Slots: []Slot{{Len: 5}, {Len: 6}}}), FlagInline, 0, "firstsecond")

@@ -98,9 +98,9 @@ func TestNamesOfOpsStatusesAndEnums(t *testing.T) {
 		require.False(t, seen[op.String()], op)
 		seen[op.String()] = true
 	}
-	require.Len(t, seen, 20)
+	require.Len(t, seen, 21)
 	require.Equal(t, "op_0", Op(0).String())
-	require.Equal(t, "op_21", Op(21).String())
+	require.Equal(t, "op_22", Op(22).String())
 	require.EqualValues(t, 19, OpTransfers)
 
 	clear(seen)

@@ -155,6 +155,8 @@ func messages() []message {
 		}}}),
 		of(OpEvict, false, AppendEvict, ParseEvict, Evict{Instance: 0xabcdef, Kill: true}),
 		of(OpEvict, true, AppendEvictReply, ParseEvictReply, EvictReply{Freed: 8192, Draining: 1 << 33}),
+		of(OpPut, false, AppendPut, ParsePut, Put{Layout: 1, Key: k[0]}),
+		of(OpPut, true, appendEmpty, parseEmpty, empty{}),
 	}
 }
 

@@ -27,6 +27,7 @@ const (
 	OpInstances                     // list the instances
 	OpTransfers                     // list open transfers and leases
 	OpEvict                         // end an instance against its will
+	OpPut                           // store one small object in one round trip
 )
 
 var opNames = [...]string{
@@ -50,11 +51,12 @@ var opNames = [...]string{
 	OpInstances:       "instances",
 	OpTransfers:       "transfers",
 	OpEvict:           "evict",
+	OpPut:             "put",
 }
 
 // Valid reports whether o is an operation of this version of the protocol. A
 // frame of any other is answered with [StatusUnsupported].
-func (o Op) Valid() bool { return o >= OpHello && o <= OpEvict }
+func (o Op) Valid() bool { return o >= OpHello && o <= OpPut }
 
 // String returns the operation's name, in snake case.
 func (o Op) String() string {

@@ -65,7 +65,7 @@ func TestLengthsAreNotBelievedBeforeTheirBytesCome(t *testing.T) {
 		require.NoError(t, p.conn.Close())
 	}
 	good.register(4096)
-	for op := proto.OpHello; op <= proto.OpEvict; op++ {
+	for op := proto.OpHello; op <= proto.OpPut; op++ {
 		body := bytes.Repeat([]byte{0xff}, 20)
 		h, _, _ := good.call(op, body, nil)
 		require.NotEqual(t, proto.StatusOK, h.Status, op)

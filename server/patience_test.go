@@ -36,6 +36,11 @@ func TestSlowWritersAreClosed(t *testing.T) {
 			"half a header":  func(p *peer) []byte { p.hello(); return p.frame(proto.OpPing, nil, nil)[:16] },
 			"half a body":    func(p *peer) []byte { p.hello(); return p.frame(proto.OpLookup, make([]byte, 1000), nil)[:500] },
 			"half a payload": func(p *peer) []byte { return p.halfCommit(t) },
+			"half a put": func(p *peer) []byte {
+				p.hello()
+				p.register(1 << 20)
+				return p.frame(proto.OpPut, proto.AppendPut(nil, &proto.Put{Key: keyOf(2)}), make([]byte, 1<<20))[:1<<19]
+			},
 			"half of what's lost": func(p *peer) []byte {
 				p.hello()
 				return p.frame(proto.OpCommitStore, make([]byte, 12), make([]byte, 500))[:200]
@@ -50,7 +55,7 @@ func TestSlowWritersAreClosed(t *testing.T) {
 	for _, p := range all {
 		p.closed()
 	}
-	eventually(t, "all are counted", func() bool { return scrape(t, r)["slotcache_slow_peers_total"] >= 14 })
+	eventually(t, "all are counted", func() bool { return scrape(t, r)["slotcache_slow_peers_total"] >= 16 })
 	eventually(t, "their slots are free", func() bool { return scrape(t, r)["slotcache_l1_used_bytes"] == 0 })
 }
 

@@ -57,6 +57,52 @@ func TestAThousandFramesMayComeInOneWrite(t *testing.T) {
 	}
 }
 
+// Puts need no reply to be sent, so that many may come in one write, cut anywhere. Those of a key
+// that is there are read over.
+func TestPutsMayComeInOneWrite(t *testing.T) {
+	r := start(t, nil)
+	p := greet(t, r)
+	p.register(1 << 20)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	const keys = 50
+	first := p.last + 1
+	var all []byte
+	for i := range 2 * keys {
+		value := valueOf(i%keys, []int{0, 1, 4096, 65536, 200_000}[i%5])
+		all = append(all, p.frame(proto.OpPut, proto.AppendPut(nil, &proto.Put{Key: keyOf(i % keys)}), value)...)
+	}
+	sent := make(chan error, 1)
+	go func() {
+		for len(all) > 0 {
+			n := min(len(all), 1+random.IntN(150_000))
+			if _, err := p.conn.Write(all[:n]); err != nil {
+				sent <- err
+				return
+			}
+			all = all[n:]
+		}
+		sent <- nil
+	}()
+	for i := range uint64(2 * keys) {
+		h, body, _ := p.receive()
+		require.Equal(t, first+i, h.Request)
+		require.Empty(t, body)
+		want := proto.StatusOK
+		if i >= keys {
+			want = proto.StatusExists
+		}
+		require.Equal(t, want, h.Status, i)
+	}
+	require.NoError(t, <-sent)
+	for i := range keys {
+		status, got := p.get(keyOf(i))
+		require.Equal(t, proto.StatusOK, status)
+		require.True(t, bytes.Equal(valueOf(i, []int{0, 1, 4096, 65536, 200_000}[i%5]), got), i)
+	}
+}
+
 // A megabyte of requests is more than a connection's share of a turn and than the buffers
 // between the peers, so that the server holds back input in every way it has.
 func TestManyMoreRequestsThanATurnTakesAreAnsweredInOrder(t *testing.T) {
@@ -177,11 +223,12 @@ func TestAnErrorReplyLeavesTheStreamInStep(t *testing.T) {
 	all = append(all, p.frame(200, []byte("what"), nil)...)
 	all = append(all, p.frame(proto.OpPing, []byte{1}, nil)...)
 	all = append(all, p.frame(proto.OpCommitStore, proto.AppendCommitStore(nil, &proto.CommitStore{Transfer: 77}), valueOf(1, 200_000))...)
+	all = append(all, p.frame(proto.OpPut, proto.AppendPut(nil, &proto.Put{Layout: 3}), valueOf(1, 200_000))...)
 	all = append(all, p.frame(proto.OpPing, nil, valueOf(1, 10))...)
 	all = append(all, p.frame(proto.OpPing, nil, nil)...)
 	_, err := p.conn.Write(all)
 	require.NoError(t, err)
-	for _, want := range []proto.Status{proto.StatusUnsupported, proto.StatusBadRequest, proto.StatusStale, proto.StatusBadRequest, proto.StatusOK} {
+	for _, want := range []proto.Status{proto.StatusUnsupported, proto.StatusBadRequest, proto.StatusStale, proto.StatusBadRequest, proto.StatusBadRequest, proto.StatusOK} {
 		h, _, _ := p.receive()
 		require.Equal(t, want, h.Status)
 	}

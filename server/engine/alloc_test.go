@@ -68,6 +68,7 @@ type cycle struct {
 	end     proto.CommitRetrieve
 	pin     proto.Pin
 	unpin   proto.Unpin
+	one     proto.Put
 	outP    proto.PrepareStoreReply
 	outL    proto.LookupReply
 	outR    proto.PrepareRetrieveReply
@@ -78,7 +79,7 @@ func (c *cycle) request(op proto.Op) []byte {
 	c.frame.Header.Size = uint32(proto.HeaderSize + len(c.body))
 	c.frame.Header.Body = uint32(len(c.body))
 	c.frame.Body = c.body
-	if op == proto.OpCommitStore {
+	if op == proto.OpCommitStore || op == proto.OpPut {
 		c.frame.Header.Size += c.payload
 	}
 	c.h.e.Step(&c.frame)
@@ -161,6 +162,9 @@ func (c *cycle) run() {
 	c.request(proto.OpUnpin)
 	c.body = proto.AppendCommitRetrieve(c.body[:0], &c.end)
 	c.request(proto.OpCommitRetrieve)
+	c.one.Key[0], c.payload = byte(c.n), slotSize
+	c.body = proto.AppendPut(c.body[:0], &c.one)
+	c.request(proto.OpPut)
 	c.body = c.body[:0]
 	c.request(proto.OpPing)
 }

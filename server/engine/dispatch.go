@@ -64,6 +64,8 @@ func (e *Engine) onFrame(id ConnID, h *proto.Header, body []byte) {
 		e.onTransfers(c, &r, body)
 	case proto.OpEvict:
 		e.onEvict(c, &r, body)
+	case proto.OpPut:
+		e.onPut(c, &r, h.Payload(), body)
 	}
 }
 
@@ -78,7 +80,7 @@ func (e *Engine) admit(c *conn, h *proto.Header) proto.Status {
 		return proto.StatusBadRequest
 	case h.Boot != e.cfg.Boot:
 		return proto.StatusStaleEpoch
-	case h.Payload() > 0 && h.Op != proto.OpCommitStore:
+	case h.Payload() > 0 && h.Op != proto.OpCommitStore && h.Op != proto.OpPut:
 		return proto.StatusBadRequest
 	case needsInstance[h.Op] && e.liveInstance(c) == none:
 		return proto.StatusNotRegistered
@@ -96,7 +98,7 @@ var needsInstance = [...]bool{
 	proto.OpPin:             true,
 	proto.OpUnpin:           true,
 	proto.OpTouch:           true,
-	proto.OpEvict:           false, // the last op: the array has a place for each
+	proto.OpPut:             true, // the last op: the array has a place for each
 }
 
 // layoutOf checks a request's layout index.

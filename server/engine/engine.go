@@ -92,6 +92,7 @@ type requests struct {
 	lookup   proto.Lookup
 	prepare  proto.PrepareStore
 	commit   proto.CommitStore
+	put      proto.Put
 	retrieve proto.PrepareRetrieve
 	release  proto.Release
 	remove   proto.Delete

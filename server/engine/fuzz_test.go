@@ -155,5 +155,8 @@ func fuzzSeeds(f *testing.F) {
 			frame(1, proto.OpPrepareStore, large), frame(0, proto.OpUnpin, unpin), frame(1, proto.OpDelete, proto.AppendDelete(nil, &proto.Delete{Keys: testKeys("b")})),
 			[]byte{13}, frame(0, proto.OpPin, pin), []byte{settle, 21}, frame(0, proto.OpClear, proto.AppendClear(nil, &proto.Clear{})))
 	}
+	put := proto.AppendPut(nil, &proto.Put{Key: keys[0]})
+	add(frame(0x80|32, proto.OpPut, put), []byte{event}, frame(0x80|33, proto.OpPut, put), frame(0x80|32, proto.OpPut, proto.AppendPut(nil, &proto.Put{Key: keys[1]})),
+		frame(1, proto.OpDelete, proto.AppendDelete(nil, &proto.Delete{Keys: keys})), []byte{event, settle}, frame(33, proto.OpPut, put))
 	add(frame(1, proto.OpUnregister, nil), frame(1, proto.OpStats, nil), frame(0, proto.OpTransfers, proto.AppendTransfers(nil, &proto.Transfers{})))
 }

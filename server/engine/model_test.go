@@ -136,7 +136,7 @@ func TestModel(t *testing.T) {
 	}
 	for _, op := range []proto.Op{
 		proto.OpPrepareStore, proto.OpCommitStore, proto.OpLookup, proto.OpPrepareRetrieve, proto.OpDelete, proto.OpClear,
-		proto.OpPin, proto.OpUnpin,
+		proto.OpPin, proto.OpUnpin, proto.OpPut,
 	} {
 		require.NotZero(t, verdict[op], "%v never succeeded: the model tests nothing", op)
 	}
@@ -259,7 +259,9 @@ func (m *model) actOf(i int) {
 		}
 		return
 	}
-	switch n := m.r.IntN(216); {
+	switch n := m.r.IntN(224); {
+	case n >= 216:
+		m.putOne(w, c)
 	case n >= 208:
 		m.pinSome(w, c)
 	case n >= 204:

@@ -66,6 +66,16 @@ func (m *model) prepareSome(w *modelWorker, c *client) {
 	m.ask(w, c, f, question{op: proto.OpPrepareStore, keys: keys, sizes: in.Sizes, inline: inline}, proto.AppendPrepareStore(nil, &in), nil)
 }
 
+func (m *model) putOne(w *modelWorker, c *client) {
+	k := m.r.IntN(modelKeys)
+	flags := proto.FlagInline
+	if m.r.IntN(40) == 0 {
+		flags |= proto.FlagNoReply
+	}
+	value := valueOf(m.value(w.space, k, m.epoch[w.space][k]), int(sizeOf(k)))
+	m.ask(w, c, flags, question{op: proto.OpPut, keys: []int{k}}, proto.AppendPut(nil, &proto.Put{Key: testKeys(keyNames([]int{k})...)[0]}), value)
+}
+
 func (m *model) lookupSome(w *modelWorker, c *client) {
 	keys := m.pick()
 	in := proto.Lookup{

@@ -53,7 +53,7 @@ func (m *model) judge(w *modelWorker, c *client, q question, rep reply) {
 		return
 	}
 	switch q.op { //nolint:exhaustive // the ops the model asks
-	case proto.OpPrepareStore, proto.OpDelete, proto.OpClear:
+	case proto.OpPrepareStore, proto.OpDelete, proto.OpClear, proto.OpPut:
 		if w.readOnly {
 			require.Equal(m.t, proto.StatusDenied, rep.h.Status)
 			return
@@ -76,6 +76,16 @@ func (m *model) judge(w *modelWorker, c *client, q question, rep reply) {
 		var out proto.LookupReply
 		require.NoError(m.t, proto.ParseLookupReply(rep.body, &out))
 		m.judgeLookup(w, q, &out)
+	case proto.OpPut:
+		if sizeOf(q.keys[0]) > uint64(m.setup.slots)*slotSize {
+			require.Equal(m.t, proto.StatusTooLarge, rep.h.Status)
+			return
+		}
+		require.Contains(m.t, []proto.Status{proto.StatusOK, proto.StatusExists, proto.StatusNoSpace, proto.StatusStale, proto.StatusIO}, rep.h.Status)
+		if rep.h.Status == proto.StatusOK {
+			m.verdict[q.op]++
+			m.stored[q.space][q.keys[0]] = q.epochs[0] + 1
+		}
 	case proto.OpDelete, proto.OpClear:
 		require.Contains(m.t, []proto.Status{proto.StatusOK, proto.StatusOKNotDurable}, rep.h.Status)
 		m.verdict[q.op]++

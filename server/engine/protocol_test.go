@@ -63,6 +63,7 @@ func TestRequestsOfTheUnregistered(t *testing.T) {
 		proto.OpPrepareRetrieve: proto.AppendPrepareRetrieve(nil, &proto.PrepareRetrieve{}),
 		proto.OpCommitRetrieve:  proto.AppendCommitRetrieve(nil, &proto.CommitRetrieve{Transfer: 1}),
 		proto.OpDelete:          proto.AppendDelete(nil, &proto.Delete{}),
+		proto.OpPut:             proto.AppendPut(nil, &proto.Put{}),
 		proto.OpClear:           proto.AppendClear(nil, &proto.Clear{}),
 		proto.OpUnregister:      nil,
 	} {

@@ -179,18 +179,19 @@ func (e *Engine) onCommitStore(c *conn, r *request, payload uint32, body []byte)
 		return
 	}
 	if payload > 0 {
-		e.receive(c, r, t)
+		if !e.receive(c, r, t) {
+			e.refuse(r, proto.StatusBusy)
+		}
 		return
 	}
 	e.publishTransfer(r, t, in.Sums)
 }
 
-// receive takes the payload of a commit into the staged slots.
-func (e *Engine) receive(c *conn, r *request, t uint32) {
+// receive takes a payload into the staged slots, or says that too much is under way.
+func (e *Engine) receive(c *conn, r *request, t uint32) bool {
 	o := e.newOp(opReceive)
 	if o == none {
-		e.refuse(r, proto.StatusBusy)
-		return
+		return false
 	}
 	e.ops[o].transfer, e.ops[o].req = t, *r
 	p := &e.transfers[t]
@@ -202,9 +203,10 @@ func (e *Engine) receive(c *conn, r *request, t uint32) {
 		e.parts = append(e.parts, e.table.Extent(e.entries[n].ref))
 	}
 	e.host.Receive(c.id, e.parts, e.opID(o))
+	return true
 }
 
-// onPayload goes on with a commit whose bytes are in the pool, or are not and never will.
+// onPayload goes on with a commit or put whose bytes are in the pool, or are not and never will.
 func (e *Engine) onPayload(id OpID, res int64) {
 	o := e.endOp(id, opReceive)
 	t := o.transfer
@@ -232,6 +234,10 @@ func (e *Engine) publishTransfer(r *request, t uint32, sums []uint64) {
 }
 
 func (e *Engine) committed(r *request, published uint32) {
+	if r.op == proto.OpPut {
+		e.refuse(r, proto.StatusOK) // without a body
+		return
+	}
 	e.begin(r, proto.StatusOK)
 	e.out = proto.AppendCommitStoreReply(e.out, &proto.CommitStoreReply{Published: published})
 	e.send(r)
