@@ -37,7 +37,7 @@ import (
 // Options are how to reach a server.
 type Options struct {
 	Token       string        // the server's secret, where it asks for one; UTF-8 without NUL, at most 64 bytes
-	TokenFile   string        // a file whose first line is the token, where Token is empty; read for each connection
+	TokenFile   string        // a file with the token, where Token is empty: its first line that is neither empty nor begins with #; read for each connection
 	Name        string        // the worker's name in the server's logs and lists, unless its Registration has one
 	Logger      *slog.Logger  // nil: [slog.Default]
 	DialTimeout time.Duration // of one attempt to connect; 0: 5 s
@@ -103,12 +103,17 @@ func (o *Options) token() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("client: read the token: %w", err)
 	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	token := strings.TrimSpace(line)
-	if token == "" {
-		return "", fmt.Errorf("client: read the token: the first line of %s is empty", o.TokenFile)
+	for line := range strings.Lines(string(text)) {
+		token := strings.TrimSpace(line)
+		if token == "" || token[0] == '#' {
+			continue
+		}
+		if strings.ContainsAny(token, " \t") {
+			return "", fmt.Errorf("client: read the token: the first line of %s has more than one word; the server's file of all tokens is not for clients", o.TokenFile)
+		}
+		return token, checkToken(token)
 	}
-	return token, checkToken(token)
+	return "", fmt.Errorf("client: read the token: %s has none", o.TokenFile)
 }
 
 // checkToken refuses what cannot be sent. The token is a secret, so the error does not have it.

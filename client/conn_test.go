@@ -35,7 +35,7 @@ func TestALookupWithoutALeaseHasNoValues(t *testing.T) {
 func TestATokenMayComeFromAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	for text, want := range map[string]string{
-		"word\n": "word", " word \r\nmore\n": "word", "word": "word", "": "", "\n": "", "a\x00b": "", strings.Repeat("x", 5000): "",
+		"word\n": "word", "# of the server\n\nword\n": "word", "word llama shm\n": "", "# none\n": "", " word \r\nmore\n": "word", "word": "word", "": "", "\n": "", "a\x00b": "", strings.Repeat("x", 5000): "",
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		got, err := (&Options{TokenFile: file}).token()

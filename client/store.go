@@ -150,14 +150,16 @@ func (st *Store) Results() []StoreResult { return st.results }
 func (st *Store) Status(i int) proto.Status { return st.results[i].Status }
 
 // Slot returns where to write the object of the key with index i, or nil if nothing was
-// reserved for it.
+// reserved for it: it is there already, or somebody else is storing it, or there is no room.
+// Status tells which.
 func (st *Store) Slot(i int) []byte { return st.results[i].Slot }
 
 // Reserved returns how many slots there are to write to.
 func (st *Store) Reserved() int { return st.reserved }
 
 // Published returns how many objects have become readable. It is smaller than Reserved
-// after a commit if some were deleted meanwhile.
+// after a commit if some were deleted meanwhile. A commit of nothing succeeds, so this, or
+// the Status of each key, says whether all was stored.
 func (st *Store) Published() int { return st.published }
 
 // Commit publishes the objects whose slots were reserved; they must have been written,
