@@ -61,6 +61,9 @@ func (s *Server) openAccess() error {
 		if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o004 != 0 {
 			s.cfg.Logger.Warn("everybody on this machine may read the tokens: chmod 600", "file", file)
 		}
+		if l.Empty() {
+			s.cfg.Logger.Warn("the file of tokens has none: nobody can come in until it does and SIGHUP has it read again", "file", file)
+		}
 	}
 	return nil
 }

@@ -75,10 +75,23 @@ func Parse(name string, cli any, options ...kong.Option) *kong.Context {
 	}
 	ctx, err := parser.Parse(os.Args[1:])
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\nRun \"%s --help\" for the flags.\n", name, err, name)
+		fmt.Fprintf(os.Stderr, "%s: %v\nRun \"%s --help\" for the flags.\n", name, err, name+subcommand(err))
 		os.Exit(Usage)
 	}
 	return ctx
+}
+
+// subcommand is the subcommand that was being read when the command line turned out to be wrong,
+// with a blank before it.
+func subcommand(err error) string {
+	var wrong *kong.ParseError
+	if !errors.As(err, &wrong) || wrong.Context == nil {
+		return ""
+	}
+	if command := wrong.Context.Selected(); command != nil {
+		return " " + command.Path()
+	}
+	return ""
 }
 
 // Exit ends the process: silently when err is nil, else with its text and its code.

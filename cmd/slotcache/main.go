@@ -34,8 +34,8 @@ Exit codes: 0 done, 1 failed, 2 wrong command line, 3 not cached.`
 // command is the command line.
 type command struct {
 	Addr      string        `help:"Address of the server. Default: unix:${socket}" env:"SLOTCACHE_ADDR" placeholder:"ADDR"`
-	Token     string        `help:"Word the server asks for." env:"SLOTCACHE_TOKEN" placeholder:"WORD"`
-	TokenFile string        `name:"token-file" help:"File with that word in its first line." env:"SLOTCACHE_TOKEN_FILE" placeholder:"FILE"`
+	Token     string        `help:"Word the server asks for. Others may see it on the command line: better give a file. Default: $$SLOTCACHE_TOKEN." placeholder:"WORD"`
+	TokenFile string        `name:"token-file" help:"File with that word. Default: $$SLOTCACHE_TOKEN_FILE." placeholder:"FILE"`
 	Namespace string        `help:"Namespace of the keys. Default: the one without a name." placeholder:"NAME"`
 	Timeout   time.Duration `help:"How long a command that asks a server may take." default:"30s"`
 
@@ -51,6 +51,8 @@ type command struct {
 	Transfers transfersCommand `cmd:"" help:"List the open stores, retrieves and leases."`
 	L2        l2Command        `cmd:"" name:"l2" help:"Look into the files of a disk store."`
 	Version   versionCommand   `cmd:"" help:"Print the versions of this command and of the server."`
+
+	Print kong.VersionFlag `name:"version" help:"Print the version of this command and end."`
 }
 
 // A session is what every subcommand needs.
@@ -80,13 +82,8 @@ func (c *command) check(server bool) error {
 	if c.Timeout <= 0 {
 		return flags.Usagef("--timeout: %v is no time to answer in; give more than 0", c.Timeout)
 	}
-	if err := flags.CheckToken(c.Token); err != nil {
+	if err := c.checkToken(); err != nil {
 		return err
-	}
-	if c.Token == "" && c.TokenFile != "" {
-		if _, err := os.Stat(c.TokenFile); err != nil {
-			return fmt.Errorf("--token-file: %w", err)
-		}
 	}
 	if !server { // an offline command asks none
 		return nil
@@ -102,6 +99,26 @@ func (c *command) check(server bool) error {
 	return nil
 }
 
+// checkToken checks the token, and takes it from the environment where no flag gives it.
+func (c *command) checkToken() error {
+	if c.Token != "" && c.TokenFile != "" {
+		return flags.Usagef("--token and --token-file: give one of them")
+	}
+	from := "--token-file"
+	if c.Token == "" && c.TokenFile == "" {
+		c.TokenFile, from = os.Getenv("SLOTCACHE_TOKEN_FILE"), "SLOTCACHE_TOKEN_FILE"
+		if c.TokenFile == "" {
+			c.Token = os.Getenv("SLOTCACHE_TOKEN")
+		}
+	}
+	if c.TokenFile != "" {
+		if _, err := os.Stat(c.TokenFile); err != nil {
+			return fmt.Errorf("%s: %w", from, err)
+		}
+	}
+	return flags.CheckToken(c.Token)
+}
+
 // explain adds to an error what can be done about it.
 func (c *command) explain(err error) error {
 	if err == nil {
@@ -111,7 +128,7 @@ func (c *command) explain(err error) error {
 	advice := ""
 	switch {
 	case errors.As(err, &refused):
-		advice = statusAdvice(refused, c.Token != "" || c.TokenFile != "")
+		advice = c.statusAdvice(refused)
 	case errors.Is(err, context.DeadlineExceeded):
 		advice = fmt.Sprintf("no answer within %v from %s; give more with --timeout", c.Timeout, c.Addr)
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
@@ -127,13 +144,12 @@ func (c *command) explain(err error) error {
 	return fmt.Errorf("%w: %s", err, advice)
 }
 
-// statusAdvice says what to do about a refusal; nothing where the status says it all. Token
-// says that one was given.
-func statusAdvice(refused *client.StatusError, token bool) string {
+// statusAdvice says what to do about a refusal; nothing where the status says it all.
+func (c *command) statusAdvice(refused *client.StatusError) string {
 	//nolint:exhaustive // most statuses need no advice
 	switch refused.Status {
 	case proto.StatusDenied:
-		if refused.Op == proto.OpHello && token {
+		if refused.Op == proto.OpHello && (c.Token != "" || c.TokenFile != "") {
 			return "the token is not the server's, or this user may not connect (--allow-uid of slotcached)"
 		}
 		if refused.Op == proto.OpHello {
@@ -142,7 +158,7 @@ func statusAdvice(refused *client.StatusError, token bool) string {
 		if refused.Op == proto.OpEvict {
 			return "the token or user has no admin right, or the server may not kill the process"
 		}
-		return "the token is not for this namespace"
+		return fmt.Sprintf("the token is not for namespace %q; give another with --namespace", c.Namespace)
 	case proto.StatusBadVersion:
 		return "the server speaks another version of the protocol; use the slotcache that came with it"
 	case proto.StatusUnsupported:

@@ -14,15 +14,46 @@ import (
 	"github.com/slotcache/slotcache/proto"
 )
 
-type pingCommand struct{}
+type pingCommand struct {
+	Wait time.Duration `help:"How long to wait for a server that starts, until it has memory." placeholder:"TIME"`
+}
+
+// pingPause is how long a server that is waited for is left alone between two questions.
+const pingPause = 20 * time.Millisecond
+
+// errStarting is a server that answers and has no memory yet.
+var errStarting = errors.New("it answers, but has no memory yet")
 
 // Run pings.
-func (*pingCommand) Run(s *session) error {
+func (cmd *pingCommand) Run(s *session) error {
+	if cmd.Wait < 0 {
+		return flags.Usagef("--wait: %v is less than nothing", cmd.Wait)
+	}
+	end := time.Now().Add(cmd.Wait)
+	for {
+		err := s.ping(cmd.Wait > 0)
+		_, unreachable := errors.AsType[*dialError](err)
+		if !unreachable && !errors.Is(err, errStarting) || time.Until(end) < pingPause {
+			return err
+		}
+		select {
+		case <-s.ctx.Done():
+			return err
+		case <-time.After(pingPause):
+		}
+	}
+}
+
+// ping asks once. Memory asks for a server that has some ready, too.
+func (s *session) ping(memory bool) error {
 	return s.ask(func(c *client.Conn) error {
 		begin := time.Now()
 		pong, err := c.Ping(s.ctx)
 		if err != nil {
 			return fmt.Errorf("ping %s: %w", s.Addr, err)
+		}
+		if memory && pong.Ready == 0 {
+			return fmt.Errorf("ping %s: %w", s.Addr, errStarting)
 		}
 		return s.printf("%s answers in %v: %s, up %v, %v of memory ready\n", s.Addr, time.Since(begin).Round(time.Microsecond),
 			c.Server(), pong.Uptime.Round(time.Second), flags.Size(pong.Ready))

@@ -230,3 +230,44 @@ func TestTheAddressCanComeFromTheEnvironment(t *testing.T) {
 	t.Setenv("SLOTCACHE_ADDR", cmdtest.Addr(dir))
 	require.Zero(t, cmdtest.Run(t, nil, "slotcache", "ping").Code)
 }
+
+// A flag goes before the environment, and there a file before a word.
+func TestATokenOfTheCommandLineGoesFirst(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	cmdtest.Start(t, append(cmdtest.Small(dir), "--token", "sesame")...)
+	right, wrong := filepath.Join(dir, "right"), filepath.Join(dir, "wrong")
+	require.NoError(t, os.WriteFile(right, []byte("# a comment\nsesame\n"), 0o600))
+	require.NoError(t, os.WriteFile(wrong, []byte("other\n"), 0o600))
+	for _, c := range []struct {
+		file, word string // of the environment
+		args       []string
+		code       int
+	}{
+		{"", "sesame", []string{"ping"}, 0},
+		{right, "other", []string{"ping"}, 0},
+		{wrong, "sesame", []string{"ping"}, 1},
+		{"", "other", []string{"--token-file", right, "ping"}, 0},
+		{wrong, "other", []string{"--token", "sesame", "ping"}, 0},
+		{"", "sesame", []string{"--token-file", wrong, "ping"}, 1},
+		{"", "", []string{"--token", "sesame", "--token-file", right, "ping"}, 2},
+	} {
+		t.Setenv("SLOTCACHE_TOKEN_FILE", c.file)
+		t.Setenv("SLOTCACHE_TOKEN", c.word)
+		require.Equal(t, c.code, cli(t, dir, "", c.args...).Code, "%+v", c)
+	}
+}
+
+// A server is waited for from before it listens, and not for ever.
+func TestPingWaitsForAServerThatStarts(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	done := make(chan cmdtest.Result)
+	go func() { done <- cli(t, dir, "", "ping", "--wait", "1m") }()
+	cmdtest.Start(t, cmdtest.Small(dir)...)
+	r := <-done
+	require.Zero(t, r.Code, r.Stderr)
+	require.Contains(t, r.Stdout, "of memory ready")
+
+	r = cli(t, cmdtest.Dir(t), "", "ping", "--wait", "50ms")
+	require.Equal(t, 1, r.Code)
+	require.Contains(t, r.Stderr, "no server there")
+}

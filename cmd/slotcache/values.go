@@ -19,6 +19,14 @@ var valueLayout = client.Layout{Name: "bytes", Size: proto.MaxPayload}
 // key names the value stored under a text.
 func key(text string) client.Key { return sha256.Sum256([]byte(text)) }
 
+// checkKey refuses what is rather a shell's variable that is not set.
+func checkKey(text string) error {
+	if text == "" {
+		return flags.Usagef("the key is empty")
+	}
+	return nil
+}
+
 // work registers as a worker, does the job and closes.
 func (s *session) work(job func(*client.Worker) error) error {
 	w, err := client.Open(s.ctx, s.Addr, s.options(), client.Registration{
@@ -33,13 +41,16 @@ func (s *session) work(job func(*client.Worker) error) error {
 }
 
 type putCommand struct {
-	Key  string `arg:"" help:"Name of the value."`
+	Key  string `arg:"" help:"Name of the value. One that is cached already stays as it is, and that is no failure: equal keys stand for equal values. Remove it first to replace it."`
 	File string `arg:"" help:"File to store, - for standard input."`
 }
 
 // Run stores the file. A value that is cached already is replaced only by removing it
 // first: equal keys are equal values here, as they are in the cache.
 func (c *putCommand) Run(s *session) error {
+	if err := checkKey(c.Key); err != nil {
+		return err
+	}
 	value, err := readFile(c.File)
 	if err != nil {
 		return err

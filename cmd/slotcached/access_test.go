@@ -28,7 +28,7 @@ func TestTokensSeparateTeams(t *testing.T) {
 	require.Equal(t, 3, as("blue", "blue", "get", "k", "-").Code, "not cached there")
 	r := as("blue", "red", "get", "k", "-")
 	require.Equal(t, 1, r.Code)
-	require.Contains(t, r.Stderr, "the token is not for this namespace")
+	require.Contains(t, r.Stderr, `the token is not for namespace "red"`)
 	require.Equal(t, "value of red", as("red", "red", "get", "k", "-").Stdout)
 	require.Equal(t, "value of red", as("op", "red", "get", "k", "-").Stdout)
 	require.NotContains(t, as("blue", "", "stats").Stdout, "connections_total")

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/slotcache/slotcache/cmd/flags"
 	"github.com/slotcache/slotcache/l1"
 	"github.com/slotcache/slotcache/l1/table"
@@ -25,6 +27,10 @@ const (
 	l1SizeMin = 16 << 20
 	l1SizeMax = 4 << 30
 )
+
+// reapLeast is the least time of silence after which a worker is hardly a healthy one: two PINGs
+// that it has not sent.
+const reapLeast = 45 * time.Second
 
 // defaultHTTP is where metrics are served unless --http says otherwise.
 const defaultHTTP = "127.0.0.1:9469"
@@ -44,10 +50,10 @@ type command struct {
 	L2Admit  string        `name:"l2-admit" help:"Which objects go to disk at all: all, seen-twice (those stored or used a second time), tinylfu (the same, as far as a frequency sketch remembers them)." enum:"all,seen-twice,tinylfu" default:"all"`
 	ShmName  *string       `name:"shm-name" help:"Name of the pool in /dev/shm; an empty one for no shared memory. Default: a nameless pool whose descriptor is passed." placeholder:"NAME"`
 	ShmMode  *string       `name:"shm-mode" help:"Mode of a named pool. Default: 0600." placeholder:"MODE"`
-	ShmDir   string        `name:"shm-dir" help:"Directory of a named pool, a tmpfs or hugetlbfs, which clients must be told of." default:"/dev/shm"`
+	ShmDir   string        `name:"shm-dir" help:"Directory of a named pool, a tmpfs or hugetlbfs, which clients must be told of. Default: /dev/shm." placeholder:"DIR"`
 	Huge     string        `name:"hugepages" help:"Huge pages for the pool: off, try (else others, and the log says why) or on (else it does not start). Without a name it takes pages of 2MiB that vm.nr_hugepages has set aside, with one those of --shm-dir." enum:"off,try,on" default:"off"`
 	NUMA     string        `name:"numa" help:"Where the pool lies on a machine of several NUMA nodes: interleave (over all) or bind:N (on node N). Default: as the kernel has it." placeholder:"WHERE"`
-	HTTP     *string       `name:"http" help:"Address of /metrics and /healthz; an empty one for none. Default: ${http}, or none where that is taken." placeholder:"HOST:PORT"`
+	HTTP     *string       `name:"http" help:"Address of /metrics, /healthz and /readyz; an empty one for none. Default: ${http}, or none where that is taken." placeholder:"HOST:PORT"`
 	IOEngine string        `name:"io-engine" help:"What carries out the I/O: uring (io_uring, from Linux 6.1), epoll (with system calls for the disk; some slower), auto (uring where the kernel allows it, else epoll)." enum:"auto,uring,epoll" default:"auto" env:"SLOTCACHE_IO_ENGINE"`
 	Access   accessFlags   `embed:""`
 	Conns    int           `name:"connections" help:"Most connections at a time; each takes one of the open files that the system allows." default:"1024"`
@@ -78,6 +84,9 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 	}
 	if c.Reap < 0 {
 		return cfg, flags.Usagef("--reap-after: %v is less than nothing; 0 is never", c.Reap)
+	}
+	if c.Reap > 0 && c.Reap < reapLeast {
+		log.Warn("clients send a PING every 20 seconds when they have nothing else to do: healthy ones will be taken for silent; give more, or 0", "reap-after", c.Reap)
 	}
 	if c.Spin < 0 {
 		return cfg, flags.Usagef("--spin: %v is less than nothing", c.Spin)
@@ -153,12 +162,32 @@ func parseMode(flag, text string) (os.FileMode, error) {
 	return os.FileMode(mode), nil
 }
 
+// checkMemory refuses a directory that is not in memory.
+func checkMemory(dir string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("--shm-dir %s: %w", dir, err)
+	}
+	if fs.Type != unix.TMPFS_MAGIC && fs.Type != unix.HUGETLBFS_MAGIC {
+		return flags.Usagef("--shm-dir %s: neither a tmpfs nor a hugetlbfs: the pool would be on a disk", dir)
+	}
+	return nil
+}
+
 // share is how the pool is shared.
 func (c *command) share(cfg *server.Config, _ *slog.Logger) error {
 	named := c.ShmName != nil && *c.ShmName != ""
 	if named {
 		if _, err := l1.NormalizeName(*c.ShmName); err != nil {
 			return flags.Usagef("--shm-name: %w", err)
+		}
+	}
+	if c.ShmDir != "" {
+		if !named {
+			return flags.Usagef("--shm-dir: only a named pool is in a directory; give --shm-name")
+		}
+		if err := checkMemory(c.ShmDir); err != nil {
+			return err
 		}
 	}
 	if c.ShmMode == nil {

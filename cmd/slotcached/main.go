@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	"github.com/alecthomas/kong"
 
 	"github.com/slotcache/slotcache/cmd/flags"
@@ -60,6 +61,7 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	metrics.ExposeMetadata(true)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
 	ended := make(chan error)
 	go func() { ended <- run(&c, log) }()
@@ -130,7 +132,7 @@ func await(built <-chan building, signals chan os.Signal) (building, error) {
 	}
 }
 
-var errStart = errors.New("stopped while it started: is the disk stuck?")
+var errStart = errors.New("stopped while it started")
 
 // watch tells when the server is ready, hands signals to it and gives its end. Disk says
 // that there is a disk store.

@@ -59,6 +59,8 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--log-level", "loud"}, "log-level"},
 		{[]string{"--http", "nowhere"}, "HOST:PORT"},
 		{[]string{"--shm-mode", "999"}, "octal"},
+		{[]string{"--shm-dir", "/dev/shm"}, "give --shm-name"},
+		{[]string{"--shm-dir", "/proc", "--shm-name", "a"}, "neither a tmpfs nor a hugetlbfs"},
 		{[]string{"--hugepages", "maybe"}, "off"},
 		{[]string{"--numa", "everywhere"}, "bind:N"},
 		{[]string{"--numa", "bind:-1"}, "bind:N"},

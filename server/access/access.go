@@ -129,6 +129,9 @@ func (l *List) AddToken(token string, g *Grant) {
 	l.closed = true
 }
 
+// Empty says whether the file had nobody in it.
+func (l *List) Empty() bool { return len(l.rules) == 0 }
+
 // WantsGroups says whether a peer's groups matter.
 func (l *List) WantsGroups() bool { return len(l.groups) > 0 }
 
