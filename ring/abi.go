@@ -3,6 +3,7 @@ package ring
 // What the kernel's io_uring interface has beyond the constants of the iouring-go/syscall package, under the kernel's names.
 const (
 	setupSubmitAll    = 1 << 7  // IORING_SETUP_SUBMIT_ALL
+	setupTaskrunFlag  = 1 << 9  // IORING_SETUP_TASKRUN_FLAG
 	setupSingleIssuer = 1 << 12 // IORING_SETUP_SINGLE_ISSUER
 	setupDeferTaskrun = 1 << 13 // IORING_SETUP_DEFER_TASKRUN
 
@@ -16,6 +17,7 @@ const (
 	enterRegisteredRing = 1 << 4 // IORING_ENTER_REGISTERED_RING
 
 	sqOverflow = 1 << 1 // IORING_SQ_CQ_OVERFLOW
+	sqTaskrun  = 1 << 2 // IORING_SQ_TASKRUN
 
 	sqeBufferSelect = 1 << 5 // IOSQE_BUFFER_SELECT
 	sqeSkipSuccess  = 1 << 6 // IOSQE_CQE_SKIP_SUCCESS

@@ -1,6 +1,9 @@
 package ring
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+)
 
 // NewSized is New with queues of these sizes, smaller than New makes them.
 func NewSized(cfg Config, submissions, completions uint32) (*Uring, error) {
@@ -26,3 +29,6 @@ func (u *Uring) RefuseSubmissions(errnos ...syscall.Errno) *int {
 	}
 	return &refused
 }
+
+// Watch looks for d and tells whether there is work.
+func (u *Uring) Watch(d time.Duration) bool { return u.q.watch(d) }

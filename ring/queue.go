@@ -59,6 +59,9 @@ func (q *queue) publishHead() { atomic.StoreUint32(q.cqHead, q.head) }
 // overflown tells that the kernel keeps completions that the queue had no room for.
 func (q *queue) overflown() bool { return atomic.LoadUint32(q.sqFlags)&sqOverflow != 0 }
 
+// pending tells that the kernel has work for this thread that is done by the next enter, completions perhaps.
+func (q *queue) pending() bool { return atomic.LoadUint32(q.sqFlags)&sqTaskrun != 0 }
+
 // lost is how many completions the kernel dropped, for want of memory.
 func (q *queue) lost() uint32 { return atomic.LoadUint32(q.cqLost) }
 

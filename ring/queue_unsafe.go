@@ -12,7 +12,7 @@ import (
 func openQueue(sqEntries, cqEntries uint32) (*queue, error) {
 	p := us.IOURingParams{
 		Flags: us.IORING_SETUP_CLAMP | us.IORING_SETUP_CQSIZE | us.IORING_SETUP_R_DISABLED |
-			setupSubmitAll | setupSingleIssuer | setupDeferTaskrun,
+			setupSubmitAll | setupSingleIssuer | setupDeferTaskrun | setupTaskrunFlag,
 		CQEntries: cqEntries,
 	}
 	fd, err := us.IOURingSetup(uint(sqEntries), &p)

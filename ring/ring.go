@@ -47,6 +47,10 @@ type Config struct {
 	Workers int
 	// Spin is how long Wait looks for completions before it sleeps. It buys latency with a whole CPU; 0 means not at all.
 	Spin time.Duration
+	// Look is how long Wait looks before it sleeps when completions of late came several at a time, as long as most of such looks
+	// find something. It should be about what it costs to fall asleep and be woken; 0 means not at all. An Epoll has no use for it:
+	// it cannot see without a system call.
+	Look time.Duration
 }
 
 // A Tag names an operation to its caller: an index into a table of the caller's, and the generation of that entry, by which a

@@ -167,6 +167,7 @@ func TestConfigsThatDoNotFitAreRefused(t *testing.T) {
 	for _, cfg := range []Config{
 		{Ops: -1},
 		{Spin: -1},
+		{Look: -1},
 		{RecvBuffers: 1<<15 + 1},
 		{RecvBufferSize: 1 << 20},
 		{Ops: 1 << 16},

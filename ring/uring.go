@@ -34,7 +34,7 @@ type Uring struct {
 	backlog backlog
 	spare   []*fdMessage // of SendFD, not in use
 
-	spin    time.Duration
+	look    lookout
 	enabled bool // the ring has its thread
 
 	closeTime unix.Timespec // of Close's timeout
@@ -60,7 +60,7 @@ func New(cfg Config) (*Uring, error) {
 
 // complete fills in the defaults and checks the sizes against the kernel's limits.
 func (c *Config) complete() error {
-	if c.Ops < 0 || c.Control < 0 || c.RecvBuffers < 0 || c.RecvBufferSize < 0 || c.Workers < 0 || c.Spin < 0 {
+	if c.Ops < 0 || c.Control < 0 || c.RecvBuffers < 0 || c.RecvBufferSize < 0 || c.Workers < 0 || c.Spin < 0 || c.Look < 0 {
 		return fmt.Errorf("ring: negative size in %+v", *c)
 	}
 	for _, d := range []struct {
@@ -106,7 +106,7 @@ func open(cfg Config, sqEntries, cqEntries uint32) (*Uring, error) {
 		table:  newOpTable(cfg.Ops, cfg.Control),
 		tags:   newTagTable(cfg.Control),
 		sends:  newSendQueue(cfg.Control),
-		spin:   cfg.Spin,
+		look:   lookout{always: cfg.Spin, pays: cfg.Look},
 		wakeFD: -1,
 	}
 	// A filter may let a ring be made and not be used. This thread is not the ring's yet, so that is all that comes of it.

@@ -93,6 +93,7 @@ func TestUringPassesTheSuite(t *testing.T) {
 		{"Defaults", ring.Config{}, 0},
 		{"Small", ring.Config{Ops: 16, Control: 64, RecvBuffers: 4, RecvBufferSize: 4096}, 0},
 		{"Spinning", ring.Config{Spin: 50 * time.Microsecond}, 0},
+		{"Looking", ring.Config{Look: 50 * time.Microsecond}, 0},
 		{"OneSubmissionAnEnter", ring.Config{Ops: 64, Control: 128}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -104,6 +105,23 @@ func TestUringPassesTheSuite(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWorkForTheThreadIsSeenWithoutASystemCall is what a look stands on: the kernel's mark that it has some.
+func TestWorkForTheThreadIsSeenWithoutASystemCall(t *testing.T) {
+	u := openEngine(t, ring.EngineUring, ring.Config{}).(*ring.Uring)
+	require.NoError(t, u.Submit())
+	require.False(t, u.Watch(time.Millisecond), "nothing happens")
+	before := u.Stats().Enters
+	u.Wake()
+	require.True(t, u.Watch(10*time.Second))
+	require.Equal(t, before, u.Stats().Enters)
+	done, err := u.Wait(make([]ring.Completion, 0, 4))
+	require.NoError(t, err)
+	require.Len(t, done, 1)
+	require.Equal(t, ring.KindWake, done[0].Kind)
+	require.NoError(t, u.Submit())
+	require.False(t, u.Watch(0), "the mark is taken back")
 }
 
 func TestCyclesDoNotAllocate(t *testing.T) {

@@ -61,27 +61,29 @@ func (u *Uring) Wait(dst []Completion) ([]Completion, error) {
 	}
 	u.recv.giveBack()
 	wait := uint32(1)
-	if u.q.ready() || !u.backlog.empty() {
-		if u.q.queued() == 0 {
-			if dst = u.reap(dst); len(dst) > before {
-				return dst, nil
-			}
-		} else {
+	switch {
+	case u.q.ready() || !u.backlog.empty():
+		if u.q.queued() > 0 {
 			wait = 0
-		}
-	} else if u.spin > 0 {
-		var errno syscall.Errno
-		if dst, errno = u.spinFor(dst); len(dst) > before {
+		} else if dst = u.reap(dst); len(dst) > before {
 			return dst, nil
 		}
-		if errno != 0 && !transient(errno) {
-			return dst, enterError("wait", errno)
+	default:
+		if d := u.look.time(); d > 0 {
+			var errno syscall.Errno
+			if dst, errno = u.lookFor(d, dst); errno != 0 && !transient(errno) {
+				return dst, enterError("wait", errno)
+			}
+			if len(dst) > before {
+				return dst, nil
+			}
 		}
 	}
 	for tries := 0; ; tries++ {
 		errno := u.enter(wait, enterGetEvents, u.sleep.keepsP())
 		if dst = u.reap(dst); len(dst) > before {
 			u.sleep.worked()
+			u.look.brought(len(dst) - before)
 			return dst, nil
 		}
 		wait = 1
@@ -99,14 +101,22 @@ func (u *Uring) Wait(dst []Completion) ([]Completion, error) {
 	}
 }
 
-// spinFor looks for completions without sleeping. A ring whose work is deferred to its thread sees none without entering.
-func (u *Uring) spinFor(dst []Completion) ([]Completion, syscall.Errno) {
-	for before, start := len(dst), time.Now(); ; {
+// lookFor submits what is queued, without waiting, and looks for work for as long as d. What it finds is left to the next enter, if
+// it was not there at once: no system call is made meanwhile, for the kernel marks in shared memory that it has work for this thread.
+func (u *Uring) lookFor(d time.Duration, dst []Completion) ([]Completion, syscall.Errno) {
+	if u.q.queued() > 0 {
+		before := len(dst)
 		errno := u.enter(0, enterGetEvents, true)
-		if dst = u.reap(dst); len(dst) > before || errno != 0 || time.Since(start) >= u.spin {
+		if dst = u.reap(dst); len(dst) > before || errno != 0 {
+			u.look.brought(len(dst) - before)
 			return dst, errno
 		}
 	}
+	if u.q.queued() > 0 {
+		return dst, 0 // the kernel took only a part
+	}
+	u.look.looked(u.q.watch(d))
+	return dst, 0
 }
 
 // enter makes the system call and brings the bookkeeping up to what the kernel did in it.

@@ -63,6 +63,7 @@ type Config struct {
 	// Engine carries out the I/O. The zero one is io_uring, or epoll where the kernel refuses that.
 	Engine  ring.Engine
 	Spin    time.Duration // how long the loop looks for work before it sleeps
+	Look    time.Duration // how long it does so for several clients, while it finds some in that time
 	Version string        // told to clients
 	Logger  *slog.Logger  // nil: nothing is logged
 
@@ -147,8 +148,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("server: an I/O may take %v: give 0 for the default, or more", c.L2StallTime)
 	case c.ReapAfter < 0:
 		return fmt.Errorf("server: silent workers end after %v: give 0 for never, or more", c.ReapAfter)
-	case c.Spin < 0:
-		return fmt.Errorf("server: a spin of %v: give 0, or more", c.Spin)
+	case c.Spin < 0 || c.Look < 0:
+		return fmt.Errorf("server: a spin of %v and a look of %v: give 0, or more", c.Spin, c.Look)
 	case proto.CheckName(c.Access.Token) != nil:
 		return fmt.Errorf("server: a token of %d bytes: give UTF-8 without NUL, at most %d bytes", len(c.Access.Token), proto.MaxName)
 	case c.Access.Token != "" && c.Access.TokenFile != "":

@@ -104,6 +104,7 @@ func TestBadConfigsAreRefused(t *testing.T) {
 		"at least":       {Listen: []string{"unix:/x"}, L1Size: 1},
 		"in use":         {Listen: []string{"tcp:" + taken.Addr().String()}},
 		"a spin":         {Listen: []string{"unix:/x"}, L1Size: 1 << 20, Spin: -1},
+		"a look":         {Listen: []string{"unix:/x"}, L1Size: 1 << 20, Look: -1},
 		"a token":        {Listen: []string{"unix:/x"}, L1Size: 1 << 20, Access: server.Access{Token: strings.Repeat("x", 65)}},
 		"of disk":        {Listen: []string{"unix:/x"}, L2Dir: "/x", L2Size: 1},
 		"connections":    {Listen: []string{"unix:/x"}, Limits: server.Limits{Conns: -1}},

@@ -278,6 +278,7 @@ func (s *Server) openRing() error {
 		Ops:     diskOps,
 		Control: 2*len(s.r.conns) + 2*s.cfg.Limits.Instances + len(s.r.listeners) + 64,
 		Spin:    s.cfg.Spin,
+		Look:    s.cfg.Look,
 	})
 	switch {
 	case errors.Is(err, unix.ENOMEM):

@@ -13,6 +13,10 @@ import (
 	"github.com/slotcache/slotcache/ring"
 )
 
+// look is how long a crowd looks for replies before it sleeps, as long as it mostly finds some, whatever server it
+// talks to. A client that sleeps between two replies measures wake-ups: its own, and those that the server pays for.
+const look = 50 * time.Microsecond
+
 // A Crowd is many connections that one thread plays scripts on, over one ring of its own. Each
 // connection sends what all its replies of a turn led to at once.
 type Crowd struct {
@@ -45,7 +49,7 @@ type member struct {
 // makes it, which is locked to its thread.
 func NewCrowd(members int) (*Crowd, error) {
 	runtime.LockOSThread()
-	r, err := ring.Open(ring.EngineAuto, ring.Config{Ops: 8, Control: 2*members + 8})
+	r, err := ring.Open(ring.EngineAuto, ring.Config{Ops: 8, Control: 2*members + 8, Look: look})
 	if err != nil {
 		runtime.UnlockOSThread()
 		return nil, fmt.Errorf("load: %w", err)

@@ -46,6 +46,7 @@ func (r *Rig) specs() []spec {
 		latency("ping_p50", pingpong, "<= 1.3", ping1, echo1),
 		latency("ping_p50_spin", pingpong, "<= 0.8", ping1Spin, echo1),
 		latency("prepare_commit_p50", pingpong, "<= 2.6", store1, echo1),
+		latency("prepare_commit_chained_p50", pingpong, "<= 1.4", stream1, echo1),
 		{
 			name: "rps_16", unit: "1/s", reference: "Go net echo", target: ">= 2", cells: []string{ping16, net16},
 			of: func(s []Sample) (float64, float64) { return s[0].Rate, s[1].Rate },

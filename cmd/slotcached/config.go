@@ -59,6 +59,7 @@ type command struct {
 	Conns    int           `name:"connections" help:"Most connections at a time; each takes one of the open files that the system allows." default:"1024"`
 	Reap     time.Duration `name:"reap-after" help:"How long a worker may send nothing until it is not registered any more; 0: without end." default:"120s"`
 	Spin     time.Duration `help:"How long the loop looks for work before it sleeps." default:"0s"`
+	Look     time.Duration `help:"How long it does so when requests come of several clients at a time, as long as it mostly finds some; with io_uring." default:"50us"`
 	LogLevel slog.Level    `name:"log-level" help:"Least level that is logged: debug, info, warn or error." default:"info"`
 
 	Version versionFlag `help:"Print the version and end."`
@@ -72,6 +73,7 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 		ShmName: c.ShmName,
 		ShmDir:  c.ShmDir,
 		Spin:    c.Spin,
+		Look:    c.Look,
 
 		ReapAfter: c.Reap,
 
@@ -90,6 +92,9 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 	}
 	if c.Spin < 0 {
 		return cfg, flags.Usagef("--spin: %v is less than nothing", c.Spin)
+	}
+	if c.Look < 0 {
+		return cfg, flags.Usagef("--look: %v is less than nothing", c.Look)
 	}
 	if c.Conns < 1 || c.Conns > server.ConnsMax {
 		return cfg, flags.Usagef("--connections: %d is not between 1 and %d", c.Conns, server.ConnsMax)
