@@ -26,13 +26,18 @@ demo: build ## two workers share chunks, one is killed, the server is killed: no
 test: $(LINT) ## every check: lint, vet, tests with the race detector, fuzzing, benchmarks once
 	LINT=$(LINT) .ci/suite
 
-bench: build ## the report of all figures into bin/report, the disk store against fio, a trace, micro benchmarks
-	.ci/benchtools
-	mkdir -p bin/report
-	bin/slotbench report --json bin/report/figures.json --html bin/report/report.html
-	$(GO) test -run '^$$' -bench . ./...
-	bin/slotbench l2
-	bin/slotbench replay --trace $(TRACE) --requests 2000 --workers 2 --l1-size 256MiB --l2-size 4GiB
+bench: build ## some 10 minutes: the report of all figures into bin/report, the disk store against fio, a trace, micro benchmarks
+	@.ci/benchtools
+	@mkdir -p bin/report
+	@echo "== 1 of 4: the report, into bin/report/report.html, figures.json and report.txt"
+	bin/slotbench report --rounds 5 --time 300ms --json bin/report/figures.json --html bin/report/report.html >bin/report/report.txt; \
+		status=$$?; cat bin/report/report.txt; exit $$status
+	@echo "== 2 of 4: the disk store against fio"
+	bin/slotbench l2 --rounds 3 --bytes 512MiB
+	@echo "== 3 of 4: a trace"
+	$(if $(wildcard $(TRACE)),bin/slotbench replay --trace $(TRACE) --requests 2000 --workers 2 --l1-size 256MiB --l2-size 4GiB,@echo "there is no $(TRACE)")
+	@echo "== 4 of 4: micro benchmarks"
+	$(GO) test -run '^$$' -bench . -benchtime 100ms ./...
 
 torture: build ## kill workers and servers by the hundred, damage files, simulate crashes by the thousand
 	bin/slotbench crash worker --rounds $(ROUNDS)

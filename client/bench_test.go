@@ -83,6 +83,34 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
+func BenchmarkStoreEach(b *testing.B) {
+	for _, size := range []int{4 << 10, 64 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
+			addr, stop := exampleServer()
+			b.Cleanup(stop)
+			w := worker(b, addr, client.Registration{})
+			value := make([]byte, size)
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			const at = 64
+			list, sizes := make([]client.Key, at), make([]uint64, at)
+			for done := 0; done < b.N; done += at {
+				n := min(at, b.N-done)
+				for i := range n {
+					list[i], sizes[i] = key(1+done+i), uint64(size)
+				}
+				_, err := w.StoreEach(context.Background(), 0, list[:n], sizes[:n], time.Second, func(_ int, slot []byte) error {
+					copy(slot, value)
+					return nil
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkFetch(b *testing.B) {
 	for _, inline := range []bool{false, true} {
 		for _, size := range []int{4 << 10, 64 << 10, 1 << 20} {

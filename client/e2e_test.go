@@ -25,6 +25,35 @@ func eachTransport(t *testing.T, run func(t *testing.T, s *child)) {
 	}
 }
 
+func TestServerStoresOneAfterAnother(t *testing.T) {
+	eachTransport(t, func(t *testing.T, s *child) {
+		a, b := worker(t, s.addr(), client.Registration{}), worker(t, s.addr(), client.Registration{})
+		ctx := within(t)
+		const n = 300
+		sizes := make([]uint64, n)
+		for i := range sizes {
+			sizes[i] = uint64(len(value(i)))
+		}
+		for range 2 { // the second time all are there
+			status, err := a.StoreEach(ctx, 0, keys(0, n), sizes, time.Second, func(i int, slot []byte) error {
+				copy(slot, value(i))
+				return nil
+			})
+			require.NoError(t, err)
+			require.Len(t, status, n)
+		}
+		for i := range n {
+			st, err := b.Put(ctx, 0, key(i), nil)
+			require.NoError(t, err)
+			require.Equal(t, proto.StatusExists, st)
+			got, ok, err := b.Fetch(ctx, 0, key(i), nil)
+			require.NoError(t, err)
+			require.True(t, ok)
+			requireValues(t, i, [][]byte{got})
+		}
+	})
+}
+
 func TestServerStoresAndRetrieves(t *testing.T) {
 	eachTransport(t, func(t *testing.T, s *child) {
 		a, b := worker(t, s.addr(), client.Registration{}), worker(t, s.addr(), client.Registration{})

@@ -47,6 +47,8 @@ func (c *fakeConn) carryOut(q *fakeRequest) (status proto.Status, body, payload 
 	case proto.OpCommitStore:
 		status, body = c.commitStore(q)
 		return status, body, nil, fd
+	case proto.OpPut:
+		return c.put(q), nil, nil, fd
 	case proto.OpPrepareRetrieve:
 		status, body, payload = c.prepareRetrieve(q)
 		return status, body, payload, fd
@@ -186,6 +188,28 @@ func (c *fakeConn) prepareStore(q *fakeRequest) []byte {
 		out.Transfer = c.open(t)
 	}
 	return proto.AppendPrepareStoreReply(nil, &out)
+}
+
+func (c *fakeConn) put(q *fakeRequest) proto.Status {
+	var x proto.Put
+	if c.s.cfg.noPut {
+		return proto.StatusUnsupported
+	}
+	require.NoError(c.s.t, proto.ParsePut(q.Body, &x))
+	key := c.key(x.Layout, x.Key)
+	if c.s.objects[key] != nil {
+		return proto.StatusExists
+	}
+	if uint64(len(q.Payload)) > c.reg.Layouts[x.Layout].Size {
+		return proto.StatusTooLarge
+	}
+	slot, ok := c.s.pool.alloc(uint64(len(q.Payload)))
+	if !ok {
+		return proto.StatusNoSpace
+	}
+	copy(c.s.pool.bytes(slot), q.Payload)
+	c.s.objects[key] = &fakeObject{slot: slot}
+	return proto.StatusOK
 }
 
 func (c *fakeConn) commitStore(q *fakeRequest) (proto.Status, []byte) {

@@ -44,6 +44,7 @@ type fakeConfig struct {
 	maxPayload uint64
 	ready      uint64 // 0: all
 	server     string
+	noPut      bool // it does not know PUT
 }
 
 type fakeKey struct {

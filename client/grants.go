@@ -71,7 +71,11 @@ func (l *link) end(op proto.Op, handle uint64) {
 	} else {
 		c.frame = binary.LittleEndian.AppendUint64(c.frame, handle) // the whole body of the others
 	}
-	l.post(c)
+	if op == proto.OpAbortStore {
+		l.post(c)
+		return
+	}
+	l.postLate(c) // if it is lost with the link, it is as if its reply had been
 }
 
 // forget takes a handle off the grants: this process does not use it any more.

@@ -113,6 +113,14 @@ func (l *link) alive() bool {
 // parsed. After an error that is ErrDisconnected it is the caller's too; after any other
 // it must not be touched.
 func (l *link) roundTrip(ctx context.Context, c *call) error {
+	if err := l.begin(ctx, c); err != nil {
+		return err
+	}
+	return l.await(ctx, c)
+}
+
+// begin sends the call. After an error nothing was sent.
+func (l *link) begin(ctx context.Context, c *call) error {
 	if err := ctx.Err(); err != nil {
 		return &unsentError{op: c.op, err: err}
 	}
@@ -124,6 +132,20 @@ func (l *link) roundTrip(ctx context.Context, c *call) error {
 		l.unstart(c)
 		return &unsentError{op: c.op, err: err}
 	}
+	return nil
+}
+
+// beginLate has the call, which has no payload, go together with the next one that is sent.
+func (l *link) beginLate(c *call) error {
+	if err := l.start(c); err != nil {
+		return err
+	}
+	l.out.postLate(c.frame)
+	return nil
+}
+
+// await waits for the reply to a call that was sent. For its error see roundTrip.
+func (l *link) await(ctx context.Context, c *call) error {
 	op := c.op
 	select {
 	case <-c.done:
@@ -237,13 +259,24 @@ func (l *link) abandon(c *call) bool {
 // post sends a request that wants no reply. It never waits, and does nothing on a link
 // that has failed: the server has given back what hung on it.
 func (l *link) post(c *call) {
+	l.sealPost(c)
+	l.out.post(c.frame)
+	c.free()
+}
+
+// postLate is post, but with the next request, or a moment later if none comes.
+func (l *link) postLate(c *call) {
+	l.sealPost(c)
+	l.out.postLate(c.frame)
+	c.free()
+}
+
+func (l *link) sealPost(c *call) {
 	c.flags |= proto.FlagNoReply
 	l.mu.Lock()
 	l.next++
 	c.seal(l.next, l.boot)
 	l.mu.Unlock()
-	l.out.post(c.frame)
-	c.free()
 }
 
 // fail ends the link: every call that has no reply yet ends with err. Only the first

@@ -7,8 +7,18 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+)
+
+const (
+	// lateTime is how long a frame waits at most for another to go with.
+	lateTime = time.Millisecond
+	// lateMax is how many bytes wait so.
+	lateMax = 4 << 10
+	// copiedMax is how many bytes of a payload are copied if the kernel does not take them at once.
+	copiedMax = 64 << 10
 )
 
 // outboxMax is how many bytes may wait for a slow server before calls wait too. A frame
@@ -29,6 +39,9 @@ type outbox struct {
 	size     int           // bytes in queue and in the flusher's hands
 	flushing bool          // a flusher is running
 	room     chan struct{} // closed when size has shrunk; nil if nobody waits
+	late     []byte        // frames that go together with the next one
+	timer    *time.Timer   // sends them if none comes
+	armed    bool          // it runs
 	err      error
 
 	// Operands and results of tryFunc, which is made once so that a try allocates nothing.
@@ -57,8 +70,9 @@ func (o *outbox) open(conn net.Conn, lost func(error)) error {
 }
 
 // send sends frame and the payload that follows it, waiting for room in the queue until
-// ctx ends. The frame is the caller's again on return; the payload must stay as it is
-// until the connection has sent it or is closed. After an error nothing was sent.
+// ctx ends. The frame is the caller's again on return, and so is a payload of at most
+// copiedMax bytes; a larger one must stay as it is until the connection has sent it or is
+// closed. After an error nothing was sent.
 func (o *outbox) send(ctx context.Context, frame []byte, payload [][]byte) error {
 	size := len(frame)
 	for _, p := range payload {
@@ -96,7 +110,46 @@ func (o *outbox) post(frame []byte) {
 	}
 }
 
-// put hands the frame to the kernel or to the queue. The caller holds the mutex.
+// postLate sends a frame together with the next one, or in a while if none comes: the server
+// is not woken for it alone. It never waits.
+func (o *outbox) postLate(frame []byte) {
+	o.mu.Lock()
+	var err error
+	if o.err == nil {
+		o.late = append(o.late, frame...)
+		if len(o.late) > lateMax {
+			err = o.put(nil, nil)
+		} else if !o.armed {
+			o.armed = true
+			if o.timer == nil {
+				o.timer = time.AfterFunc(lateTime, o.flushLate)
+			} else {
+				o.timer.Reset(lateTime)
+			}
+		}
+	}
+	o.mu.Unlock()
+	if err != nil {
+		o.lost(err)
+	}
+}
+
+// flushLate sends what waits for another frame to go with.
+func (o *outbox) flushLate() {
+	o.mu.Lock()
+	o.armed = false
+	var err error
+	if len(o.late) > 0 && o.err == nil {
+		err = o.put(nil, nil)
+	}
+	o.mu.Unlock()
+	if err != nil {
+		o.lost(err)
+	}
+}
+
+// put hands the frame, behind those that waited for it, to the kernel or to the queue. The
+// caller holds the mutex.
 func (o *outbox) put(frame []byte, payload [][]byte) error {
 	if o.err != nil {
 		return o.err
@@ -109,14 +162,23 @@ func (o *outbox) put(frame []byte, payload [][]byte) error {
 			return err
 		}
 	}
-	if sent < len(frame) {
-		o.push(append([]byte(nil), frame[sent:]...))
-	}
-	sent -= min(sent, len(frame))
+	size := 0
 	for _, p := range payload {
+		size += len(p)
+	}
+	rest := func(p []byte, copied bool) {
 		n := min(sent, len(p))
-		o.push(p[n:])
 		sent -= n
+		if p = p[n:]; copied && len(p) > 0 {
+			p = append([]byte(nil), p...)
+		}
+		o.push(p)
+	}
+	rest(o.late, true)
+	o.late = o.late[:0]
+	rest(frame, true)
+	for _, p := range payload {
+		rest(p, size <= copiedMax)
 	}
 	if o.size > 0 && !o.flushing {
 		o.flushing = true
@@ -138,7 +200,7 @@ const piecesMax = 512
 
 // try writes what the kernel takes without blocking, and returns how many bytes.
 func (o *outbox) try(frame []byte, payload [][]byte) (int, error) {
-	o.tryData = append(append(o.tryData[:0], frame), payload[:min(len(payload), piecesMax)]...)
+	o.tryData = append(append(o.tryData[:0], o.late, frame), payload[:min(len(payload), piecesMax)]...)
 	err := o.raw.Write(o.tryFunc)
 	clear(o.tryData)
 	if err != nil {
@@ -189,7 +251,10 @@ func (o *outbox) stop(err error) {
 	if o.err == nil {
 		o.err = err
 	}
-	o.queue = nil
+	o.queue, o.late = nil, nil
+	if o.timer != nil {
+		o.timer.Stop()
+	}
 	o.wake()
 }
 

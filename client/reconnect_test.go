@@ -175,10 +175,12 @@ func TestACommitThatIsLostIsReported(t *testing.T) {
 		require.NoError(t, err)
 		s.idle()
 	}
-	s.onNext(proto.OpCommitStore, fakeAct{dropAfter: true})
-	status, err := w.Put(ctx, 0, keyOf(9), valueOf(9, 10))
-	require.NoError(t, err)
-	require.Equal(t, proto.StatusExists, status, "the first try was carried out")
+	for op, size := range map[proto.Op]int{proto.OpPut: 10, proto.OpCommitStore: putMax + 1} {
+		s.onNext(op, fakeAct{dropAfter: true})
+		status, err := w.Put(ctx, 0, keyOf(size), valueOf(9, size))
+		require.NoError(t, err)
+		require.Equal(t, proto.StatusExists, status, "the first try was carried out")
+	}
 }
 
 func TestAnUnknownEpochOrInstanceRegistersAgain(t *testing.T) {

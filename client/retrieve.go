@@ -16,7 +16,7 @@ type RetrieveOptions struct {
 }
 
 // A Retrieval is objects that are held for reading. Release it once; further releases do
-// nothing.
+// nothing. The release is sent with the worker's next request, or a millisecond later.
 type Retrieval struct {
 	handle
 	transfers []uint64

@@ -16,6 +16,33 @@ func smallFake(t *testing.T, kind proto.ShmKind) (*fakeServer, *Worker) {
 	return s, open(t, s, Registration{Layouts: []Layout{{Name: "small", Size: 1000}}})
 }
 
+func TestStoresOneAfterAnotherFitIntoPayloads(t *testing.T) {
+	for _, kind := range []proto.ShmKind{proto.ShmFd, proto.ShmNone} {
+		t.Run(kind.String(), func(t *testing.T) {
+			s, w := smallFake(t, kind)
+			ctx := testContext(t)
+			sizes := sizesOf(200, 100)
+			sizes[3], sizes[50], sizes[51] = 1000, 1001, 3000
+			status, err := w.StoreEach(ctx, 0, keysOf(0, 200), sizes, 0, func(i int, slot []byte) error {
+				copy(slot, valueOf(i, len(slot)))
+				return nil
+			})
+			require.NoError(t, err)
+			for i, st := range status {
+				want := proto.StatusOK
+				if i == 50 || i == 51 {
+					want = proto.StatusTooLarge
+				}
+				require.Equal(t, want, st, i)
+			}
+			st, err := w.Put(ctx, 0, keyOf(500), make([]byte, 2600))
+			require.NoError(t, err)
+			require.Equal(t, proto.StatusTooLarge, st)
+			s.idle()
+		})
+	}
+}
+
 func TestBatchesOfAnySizeAreSplit(t *testing.T) {
 	for _, kind := range []proto.ShmKind{proto.ShmFd, proto.ShmNone} {
 		t.Run(kind.String(), func(t *testing.T) {

@@ -91,7 +91,6 @@ func (st *Store) prepare(ctx context.Context, layout uint16, keys []Key, sizes [
 
 // prepareStep makes one request.
 func (st *Store) prepareStep(ctx context.Context, q *proto.PrepareStore) error {
-	link := st.s.link
 	c := newCall(proto.OpPrepareStore)
 	if st.s.inline() {
 		c.flags = proto.FlagInline
@@ -100,13 +99,19 @@ func (st *Store) prepareStep(ctx context.Context, q *proto.PrepareStore) error {
 	if err := st.s.roundTrip(ctx, c); err != nil {
 		return err
 	}
+	return st.granted(c, q.Sizes)
+}
+
+// granted takes the reply to a prepare of objects of these sizes.
+func (st *Store) granted(c *call, sizes []uint64) error {
+	link := st.s.link
 	var x proto.PrepareStoreReply
 	if err := proto.ParsePrepareStoreReply(c.body, &x); err != nil {
 		return link.broken(c.op, "%v", err)
 	}
 	c.free()
-	if len(x.Results) != len(q.Keys) {
-		return link.broken(proto.OpPrepareStore, "%d results for %d keys", len(x.Results), len(q.Keys))
+	if len(x.Results) != len(sizes) {
+		return link.broken(proto.OpPrepareStore, "%d results for %d keys", len(x.Results), len(sizes))
 	}
 	part := storePart{transfer: x.Transfer}
 	for i := range x.Results {
@@ -115,7 +120,7 @@ func (st *Store) prepareStep(ctx context.Context, q *proto.PrepareStore) error {
 			st.results = append(st.results, StoreResult{Status: r.Status})
 			continue
 		}
-		slot, err := st.slot(r.Slot, q.Sizes[i])
+		slot, err := st.slot(r.Slot, sizes[i])
 		if err != nil {
 			return err
 		}
@@ -209,7 +214,6 @@ func (st *Store) commitPart(ctx context.Context, p *storePart, sums []uint64) er
 		st.s.settle(proto.OpAbortStore, p.transfer)
 		return st.s.gone()
 	}
-	link := st.s.link
 	c := newCall(proto.OpCommitStore)
 	c.handle = p.transfer
 	c.frame = proto.AppendCommitStore(c.frame, &proto.CommitStore{Transfer: p.transfer, Sums: sums})
@@ -217,9 +221,14 @@ func (st *Store) commitPart(ctx context.Context, p *storePart, sums []uint64) er
 		c.flags = proto.FlagInline
 		c.payload = p.slots
 	}
-	if err := st.s.roundTrip(ctx, c); err != nil {
-		var unsent *unsentError
-		if errors.As(err, &unsent) || errors.Is(err, ErrDisconnected) || statusOf(err) != proto.StatusOK {
+	return st.committed(p, c, st.s.roundTrip(ctx, c))
+}
+
+// committed takes the reply to a commit, or the error that there is instead.
+func (st *Store) committed(p *storePart, c *call, err error) error {
+	link := st.s.link
+	if err != nil {
+		if unsent(err) || errors.Is(err, ErrDisconnected) || statusOf(err) != proto.StatusOK {
 			retryable(link, err)
 			st.s.settle(proto.OpAbortStore, p.transfer)
 		} else {
@@ -268,37 +277,4 @@ func (st *Store) post() {
 	for i := range st.parts {
 		st.s.settle(proto.OpAbortStore, st.parts[i].transfer)
 	}
-}
-
-// Put stores one object, waiting at most a second for memory. The status is ok, or why it
-// was not stored: exists, busy, no_space, too_large, or stale if it was deleted meanwhile.
-func (w *Worker) Put(ctx context.Context, layout int, key Key, value []byte) (proto.Status, error) {
-	for again := false; ; again = true {
-		status, err := w.put(ctx, layout, key, value)
-		lost := errors.Is(err, ErrDisconnected) || errors.Is(err, ErrStale)
-		if again || !lost || w.base.Err() != nil {
-			return status, err
-		}
-	}
-}
-
-func (w *Worker) put(ctx context.Context, layout int, key Key, value []byte) (proto.Status, error) {
-	st, err := w.PrepareStore(ctx, layout, []Key{key}, []uint64{uint64(len(value))}, time.Second)
-	if err != nil {
-		return 0, err
-	}
-	if st.reserved == 0 {
-		status := st.Status(0)
-		return status, st.Abort(ctx)
-	}
-	copy(st.Slot(0), value)
-	switch err := st.Commit(ctx); {
-	case statusOf(err) == proto.StatusStale:
-		return proto.StatusStale, nil
-	case err != nil:
-		return 0, err
-	case st.published == 0:
-		return proto.StatusStale, nil
-	}
-	return proto.StatusOK, nil
 }

@@ -42,31 +42,37 @@ func TestWhatIsStoredIsRetrievedByAnotherWorker(t *testing.T) {
 
 func TestPutAndFetchCopyOneObject(t *testing.T) {
 	eachTransport(t, func(t *testing.T, cfg fakeConfig) {
-		s := newFake(t, cfg)
-		w := open(t, s, Registration{})
-		ctx := testContext(t)
-		for i, size := range []int{0, 1, 4096, 1 << 20} {
-			st, err := w.Put(ctx, 0, keyOf(i), valueOf(i, size))
-			require.NoError(t, err)
-			require.Equal(t, proto.StatusOK, st)
-			st, err = w.Put(ctx, 0, keyOf(i), valueOf(i, size))
-			require.NoError(t, err)
-			require.Equal(t, proto.StatusExists, st)
-			got, ok, err := w.Fetch(ctx, 0, keyOf(i), []byte("before"))
-			require.NoError(t, err)
-			require.True(t, ok)
-			require.Equal(t, "before", string(got[:6]))
-			requireValues(t, i, size, [][]byte{got[6:]})
+		for name, old := range map[string]bool{"server": false, "server without PUT": true} {
+			cfg.noPut = old
+			t.Run(name, func(t *testing.T) { putAndFetch(t, newFake(t, cfg)) })
 		}
-		st, err := w.Put(ctx, 0, keyOf(9), make([]byte, 2<<20))
-		require.NoError(t, err)
-		require.Equal(t, proto.StatusTooLarge, st)
-		got, ok, err := w.Fetch(ctx, 0, keyOf(10), nil)
-		require.NoError(t, err)
-		require.False(t, ok)
-		require.Empty(t, got)
-		s.idle()
 	})
+}
+
+func putAndFetch(t *testing.T, s *fakeServer) {
+	w := open(t, s, Registration{})
+	ctx := testContext(t)
+	for i, size := range []int{0, 1, 4096, 1 << 20} {
+		st, err := w.Put(ctx, 0, keyOf(i), valueOf(i, size))
+		require.NoError(t, err)
+		require.Equal(t, proto.StatusOK, st)
+		st, err = w.Put(ctx, 0, keyOf(i), valueOf(i, size))
+		require.NoError(t, err)
+		require.Equal(t, proto.StatusExists, st)
+		got, ok, err := w.Fetch(ctx, 0, keyOf(i), []byte("before"))
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, "before", string(got[:6]))
+		requireValues(t, i, size, [][]byte{got[6:]})
+	}
+	st, err := w.Put(ctx, 0, keyOf(9), make([]byte, 2<<20))
+	require.NoError(t, err)
+	require.Equal(t, proto.StatusTooLarge, st)
+	got, ok, err := w.Fetch(ctx, 0, keyOf(10), nil)
+	require.NoError(t, err)
+	require.False(t, ok)
+	require.Empty(t, got)
+	s.idle()
 }
 
 func TestLookupHoldsLeadingHits(t *testing.T) {

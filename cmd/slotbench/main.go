@@ -108,14 +108,26 @@ func checkBlock(size flags.Size) error {
 	return nil
 }
 
-// bar shows progress on a terminal, and nothing elsewhere.
+// bar shows progress on a terminal, and lines elsewhere.
 func bar(total int, what string) func(done int) {
 	if _, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS); err != nil {
-		return func(int) {}
+		return tenths(total, what)
 	}
 	b := progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(what),
 		progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true))
 	return func(done int) { _ = b.Set(done) } // a bar that cannot be drawn is no failure
+}
+
+// tenths tells how far something is, in a line for every tenth of it: what a bar is to a
+// terminal, for a log.
+func tenths(total int, what string) func(done int) {
+	told := 0
+	return func(done int) {
+		if total > 0 && done*10/total > told {
+			told = done * 10 / total
+			fmt.Fprintf(os.Stderr, "%d of %d %s\n", done, total, what)
+		}
+	}
 }
 
 // printJSON writes one object on one line.
