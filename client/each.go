@@ -12,11 +12,11 @@ import (
 const (
 	// eachGroup is how many bytes of objects one transfer of a StoreEach has, if it has more
 	// than one object.
-	eachGroup = 1 << 20
+	eachGroup = 8 << 20
 	// eachAhead is how many transfers are prepared ahead of the one that is written, and
 	// eachAheadBytes how many bytes of them, beside the first.
 	eachAhead      = 4
-	eachAheadBytes = 8 << 20
+	eachAheadBytes = 16 << 20
 	// eachCommits is how many commits may be under way.
 	eachCommits = 8
 )

@@ -68,11 +68,15 @@ func (r *Rig) sharing(ctx context.Context, p Place, workers int, j load.Job) (Sa
 	return r.atOnce(ctx, seats, j)
 }
 
+// storingCount is how many values of 1 MiB one transfer has, as when a worker stores what it has
+// of a prompt (client's StoreEach).
+const storingCount = 8
+
 // storing has several workers, none pinned, store values.
 // Each has a slot ready for its next value always.
 func storing(workers int) func(context.Context, *Rig) (Sample, error) {
 	return func(ctx context.Context, r *Rig) (Sample, error) {
-		return r.sharing(ctx, Place{Name: Rotating, Free: true}, workers, load.Job{Kind: load.KindSetAhead, Size: mib})
+		return r.sharing(ctx, Place{Name: Rotating, Free: true}, workers, load.Job{Kind: load.KindSetAhead, Size: mib, Count: storingCount})
 	}
 }
 
