@@ -46,6 +46,22 @@ func (c *Copy) Do() error {
 	return nil
 }
 
+// A Touch maps new memory, touches each page of it, and gives it back: what a program pays that
+// allocates anew for every value, as the allocators of the peers do for large ones.
+type Touch int
+
+// Do implements [Op].
+func (n Touch) Do() error {
+	p, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return fmt.Errorf("load: memory: %w", err)
+	}
+	for i := 0; i < len(p); i += 4096 {
+		p[i] = 1
+	}
+	return unix.Munmap(p)
+}
+
 // NewBuffer makes n bytes of touched memory, in huge pages where the kernel gives some.
 func NewBuffer(n int64) ([]byte, error) {
 	p, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)

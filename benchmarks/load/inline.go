@@ -56,6 +56,34 @@ func (i *InlineStore) Do() error {
 	return err
 }
 
+// A Put stores one new object after another in one round trip each, its bytes in the request.
+type Put struct {
+	s     *Session
+	keys  Keys
+	next  uint64
+	value []byte
+	out   []byte
+}
+
+// NewPut makes it.
+func NewPut(s *Session, value []byte) *Put { return &Put{s: s, keys: NewKeys(), value: value} }
+
+// Do implements [Op].
+func (p *Put) Do() error {
+	p.out = proto.BeginFrame(p.out[:0], proto.Header{Op: proto.OpPut, Flags: proto.FlagInline, Boot: p.s.Boot})
+	p.out = proto.AppendPut(p.out, &proto.Put{Key: p.keys.At(p.next)})
+	p.out = proto.EndFrame(p.out, 0, uint32(len(p.value)))
+	p.next++
+	if err := sendParts(p.s.fd, p.out, p.value, nil); err != nil {
+		return err
+	}
+	frame, err := p.s.Frame()
+	if err == nil {
+		_, err = done(frame)
+	}
+	return err
+}
+
 // An InlineRetrieve retrieves one object after another in one round trip each, its bytes in
 // the reply's payload.
 type InlineRetrieve struct {

@@ -44,10 +44,12 @@ const (
 	KindStore        Kind = "store"         // prepare and commit of Count objects, nothing copied
 	KindRetrieve     Kind = "retrieve"      // hold and slots, nothing copied; release without reply
 	KindCopy         Kind = "copy"          // memory to warm shared memory, Count pieces, no server
+	KindTouch        Kind = "touch"         // new memory touched, page by page, no server
 	KindSet          Kind = "set"           // prepare, copy into the slots of Count objects, commit
 	KindSetStream    Kind = "set_stream"    // the same, each commit together with the next prepare
 	KindSetAhead     Kind = "set_ahead"     // the same, with a slot ready for the next value always
 	KindSetInline    Kind = "set_inline"    // prepare, then commit with the bytes
+	KindPut          Kind = "put"           // the bytes in the request: one round trip
 	KindGet          Kind = "get"           // retrieve and copy out
 	KindGetInPlace   Kind = "get_in_place"  // retrieve and use in place
 	KindGetInline    Kind = "get_inline"    // retrieve with the bytes in the reply

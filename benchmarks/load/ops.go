@@ -80,10 +80,15 @@ var ways = map[Kind]way{
 		transport: proto.TransportShared, ours: hitOp, stored: true,
 		script: func(j *Job, s *Session, id uint64, keys Keys) Script { return NewRetrieve(s, id, keys, lookupTotal(j)) },
 	},
-	KindCopy:       {alone: copyOp},
-	KindSet:        {transport: proto.TransportShared, ours: storeOp(StorePlain, true), check: checkStored},
-	KindSetStream:  {transport: proto.TransportShared, ours: storeOp(StoreStream, true), check: checkStored},
-	KindSetAhead:   {transport: proto.TransportShared, ours: storeOp(StoreAhead, true), check: checkStored},
+	KindCopy:      {alone: copyOp},
+	KindTouch:     {alone: func(_ *worker, j *Job) (Op, error) { return Touch(j.Size), nil }},
+	KindSet:       {transport: proto.TransportShared, ours: storeOp(StorePlain, true), check: checkStored},
+	KindSetStream: {transport: proto.TransportShared, ours: storeOp(StoreStream, true), check: checkStored},
+	KindSetAhead:  {transport: proto.TransportShared, ours: storeOp(StoreAhead, true), check: checkStored},
+	KindPut: {transport: proto.TransportShared, ours: func(w *worker, j *Job, s *Session) (Op, error) {
+		source, err := w.buffer(0, j.Size)
+		return NewPut(s, source), err
+	}},
 	KindGet:        {transport: proto.TransportShared, ours: retrieveOp(true), check: checkCopied},
 	KindGetInPlace: {transport: proto.TransportShared, ours: retrieveOp(false), check: checkInPlace},
 	KindSetInline:  {transport: proto.TransportInline, ours: inlineStoreOp},

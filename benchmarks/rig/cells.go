@@ -185,6 +185,7 @@ func figureData() []Cell {
 		request(ping1MB, own, load.Job{Kind: load.KindPing}),
 	)
 	redis, memcached := Place{Name: Redis}, Place{Name: Memcached}
+	cells = append(cells, moving(Data, own, load.KindPut, 64*kib), moving(Data, own, load.KindSet, 64*kib))
 	for _, size := range []int64{64 * kib, mib} {
 		cells = append(cells,
 			moving(Data, own, load.KindSetStream, size), moving(Peers, redis, load.KindRedisSet, size),
@@ -192,7 +193,7 @@ func figureData() []Cell {
 	}
 	const large = 32 * mib
 	return append(cells,
-		moving(Data, own, load.KindGetInPlace, mib),
+		moving(Data, own, load.KindGetInPlace, mib), moving(Data, own, load.KindTouch, large),
 		moving(Data, own, load.KindSetStream, large), moving(Peers, memcached, load.KindMemcachedSet, large), pickled("set", large),
 		moving(Data, own, load.KindGet, large), moving(Peers, memcached, load.KindMemcachedGet, large), pickled("get", large),
 	)
@@ -211,7 +212,7 @@ func Values(sizes []int64) []Cell {
 	var cells []Cell
 	for _, size := range sizes {
 		for _, kind := range []load.Kind{
-			load.KindCopy, load.KindSet, load.KindSetStream, load.KindSetAhead, load.KindGet, load.KindGetInPlace, load.KindSetInline, load.KindGetInline,
+			load.KindCopy, load.KindSet, load.KindSetStream, load.KindSetAhead, load.KindPut, load.KindGet, load.KindGetInPlace, load.KindSetInline, load.KindGetInline,
 		} {
 			cells = append(cells, moving(Data, own, kind, size))
 		}
