@@ -193,6 +193,9 @@ func (e *each) write() error {
 		if e.status[i] != proto.StatusReserved {
 			continue
 		}
+		if err := e.ctx.Err(); err != nil {
+			return fmt.Errorf("client: store: %w", err)
+		}
 		if err := e.fill(i, t.st.Slot(k)); err != nil {
 			return err
 		}
