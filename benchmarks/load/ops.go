@@ -228,6 +228,7 @@ func storeOp(mode StoreMode, bytes bool) func(*worker, *Job, *Session) (Op, erro
 	return func(w *worker, j *Job, s *Session) (Op, error) {
 		st := NewStore(s, 0, max(j.Count, 1), j.Size)
 		st.Mode = mode
+		st.Ahead = aheadOf(int64(len(s.Pool)), j.Size*int64(max(j.Count, 1)), j.Among)
 		var err error
 		if bytes {
 			st.Source, err = w.buffer(0, j.Size)

@@ -17,8 +17,14 @@ const (
 	StoreAhead                   // the same, and a slot is always ready: none is waited for
 )
 
-// aheadSlots is how many prepares are under way or granted in [StoreAhead].
-const aheadSlots = 4
+// aheadMost is how many prepares are under way or granted at most in [StoreAhead].
+const aheadMost = 4
+
+// aheadOf is how many there are where so many workers share a pool: what is staged, of which a
+// worker may have half of the pool, is a quarter of it for all together.
+func aheadOf(pool, batch int64, workers int) int {
+	return int(min(max(pool/4/int64(max(workers, 1))/max(batch, 1), 1), aheadMost))
+}
 
 // A Store is a script that stores one batch of new objects after another. Where it has bytes
 // to put into them it copies them into the slots.
@@ -27,6 +33,7 @@ type Store struct {
 	Keys   Keys
 	Next   uint64 // number of the next key
 	Source []byte // copied into every slot; nil: nothing is
+	Ahead  int    // of [StoreAhead]: prepares under way or granted
 
 	id      uint64
 	boot    uint64
@@ -49,7 +56,7 @@ func NewStore(s *Session, id uint64, count int, size int64) *Store {
 func (s *Store) Step(dst, reply []byte) (out []byte, finished bool, err error) {
 	if reply == nil {
 		dst = s.appendPrepare(dst)
-		for i := 1; s.Mode == StoreAhead && i < aheadSlots; i++ {
+		for i := 1; s.Mode == StoreAhead && i < s.Ahead; i++ {
 			dst = s.appendPrepare(dst)
 		}
 		return dst, false, nil
