@@ -69,6 +69,8 @@ type Config struct {
 
 	InstanceCap  int64         // bytes an instance may hold (staged + held + quarantined); 0: half of the pool
 	ParkedCap    int           // waiting requests of one instance
+	FenceCap     int           // deletes and clears of one instance that wait for the disk, and of all peers without one
+	FenceKeysCap int           // keys in these, beyond those of the first
 	TransferTime time.Duration // after which an open store is refused at commit, and a connection closed that does not move its payload
 	LeaseTime    time.Duration // after which a lease without slots ends
 	PinBudget    int64         // bytes that may be pinned; 0: a quarter of the pool; negative: PIN is unsupported
@@ -95,6 +97,8 @@ func (c Config) WithDefaults() Config {
 	def(&c.Parked, 256)
 	def(&c.Ops, 1<<15)
 	def(&c.ParkedCap, 16)
+	def(&c.FenceCap, 256)
+	def(&c.FenceKeysCap, 1<<15)
 	if c.Objects == 0 {
 		c.Objects = int(min(max(c.Pool.Size>>13, 1024), 1<<21))
 	}

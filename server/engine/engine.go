@@ -71,6 +71,7 @@ type Engine struct {
 	again         bool         // the next turn has work that no event will announce
 	populated     bool         // the pool does not grow any more
 	clears        []clearing
+	fencing       fencing // of peers that are no instance
 	stopping      bool
 	wasStalled    bool // the disk was, in the last turn
 

@@ -6,6 +6,44 @@ import (
 	"github.com/slotcache/slotcache/proto"
 )
 
+// fencing is how much of the deletes and clears under way is one peer's: behind a slow disk they would else take what is
+// there for all of them.
+type fencing struct{ requests, keys uint32 }
+
+// fencingOf finds the count of instance x, of all peers that are none, or nil if that life of it is over.
+func (e *Engine) fencingOf(x, generation uint32) *fencing {
+	switch {
+	case x == none:
+		return &e.fencing
+	case e.insts[x].generation != generation || e.insts[x].state == instFree:
+		return nil
+	}
+	return &e.insts[x].fencing
+}
+
+// newFence takes an op for a request of instance x, or of a peer that is none, about so many keys. None: too many are
+// under way.
+func (e *Engine) newFence(x uint32, r *request, keys int) uint32 {
+	generation := uint32(0)
+	if x != none {
+		generation = e.insts[x].generation
+	}
+	f := e.fencingOf(x, generation)
+	if f.requests >= uint32(e.cfg.FenceCap) || f.requests > 0 && int(f.keys)+keys > e.cfg.FenceKeysCap {
+		return none
+	}
+	o := e.newOp(opFence)
+	if o == none {
+		return none
+	}
+	p := &e.ops[o]
+	p.req, p.waits = *r, 1
+	p.inst, p.instGen, p.keys = x, generation, uint32(keys)
+	f.requests++
+	f.keys += p.keys
+	return o
+}
+
 // onDelete removes objects from memory and disk. Readers miss them at once; the reply
 // comes when a restart cannot bring them back.
 func (e *Engine) onDelete(c *conn, r *request, body []byte) {
@@ -20,13 +58,11 @@ func (e *Engine) onDelete(c *conn, r *request, body []byte) {
 		e.refuse(r, st)
 		return
 	}
-	o := e.newOp(opFence)
+	o := e.newFence(x, r, len(in.Keys))
 	if o == none {
 		e.refuse(r, proto.StatusBusy)
 		return
 	}
-	e.ops[o].req = *r
-	e.ops[o].waits = 1
 	key := e.keyIn(x, l)
 	keys := e.in.diskKeys[:0]
 	for i := range in.Keys {
@@ -89,13 +125,11 @@ func (e *Engine) onClear(c *conn, r *request, body []byte) {
 		s = e.insts[x].space
 		name = e.spaces[s].name
 	}
-	o := e.newOp(opFence)
+	o := e.newFence(x, r, 1)
 	if o == none {
 		e.refuse(r, proto.StatusBusy)
 		return
 	}
-	e.ops[o].req = *r
-	e.ops[o].waits = 1
 	e.counters.Clears++
 	if s != none {
 		e.ops[o].waits++
@@ -149,6 +183,10 @@ func (e *Engine) fencePartDone(o uint32) {
 		return
 	}
 	p := e.endOp(e.opID(o), opFence)
+	if f := e.fencingOf(p.inst, p.instGen); f != nil {
+		f.requests--
+		f.keys -= p.keys
+	}
 	st := proto.StatusOK
 	if p.notDurable {
 		st = proto.StatusOKNotDurable

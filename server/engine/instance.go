@@ -72,6 +72,7 @@ type instance struct {
 	space       uint32        // index of its namespace
 	layouts     uint64        // a hash of all it registered, in their order
 	parked      uint32        // waiting requests
+	fencing     fencing       // deletes and clears under way
 	open        uint32        // its transfers
 	entries     uint32        // of them
 	first, last uint32        // its transfers, in order of creation
@@ -153,8 +154,9 @@ func (e *Engine) newInstance() uint32 {
 	return none
 }
 
-// bind makes c a connection of instance x.
+// bind makes c a connection of instance x, which has shown by it that it lives.
 func (e *Engine) bind(c *conn, x uint32) {
+	e.insts[x].seen = e.now
 	c.inst, c.instGen = x, e.insts[x].generation
 	e.insts[x].conns++
 }

@@ -40,6 +40,7 @@ func (e *Engine) CheckInvariants() error {
 func (e *Engine) checkOps(holds map[table.Ref]uint32) error {
 	busy, free := 0, 0
 	var of [opKinds]int
+	fences := map[uint32]fencing{}
 	var spillingBytes int64
 	for i := range e.ops {
 		o := &e.ops[i]
@@ -58,12 +59,24 @@ func (e *Engine) checkOps(holds map[table.Ref]uint32) error {
 				return fmt.Errorf("engine: op %d moves the bytes of a transfer that is %v", i, s)
 			}
 		case opFence:
+			if e.fencingOf(o.inst, o.instGen) != nil {
+				f := fences[o.inst]
+				fences[o.inst] = fencing{f.requests + 1, f.keys + o.keys}
+			}
 		}
 		of[o.kind]++
 		busy++
 	}
 	for o := e.opFree; o != none; o = e.ops[o].next {
 		free++
+	}
+	for x := range e.insts {
+		if i := &e.insts[x]; i.state != instFree && i.fencing != fences[uint32(x)] {
+			return fmt.Errorf("engine: instance %d counts deletes and clears %v, it has %v", i.id, i.fencing, fences[uint32(x)])
+		}
+	}
+	if e.fencing != fences[none] {
+		return fmt.Errorf("engine: deletes and clears of no instance: %v counted, %v under way", e.fencing, fences[none])
 	}
 	if busy != e.opsBusy || busy+free != len(e.ops) || of != e.opsOf || of[opSpill] != e.spilling || spillingBytes != e.spillingBytes {
 		return fmt.Errorf("engine: %d ops are busy (%d counted), %d free of %d, by kind %v (%v counted), %d spills of %d bytes (%d counted)",

@@ -51,6 +51,9 @@ type op struct {
 	kind       opKind
 	next       uint32 // free list
 	transfer   uint32 // receive, send
+	inst       uint32 // fence: who asked for it, and its generation; none: a peer that is no instance
+	instGen    uint32
+	keys       uint32 // fence
 	ref        table.Ref
 	size       int64   // spill, load
 	sum        uint64  // spill: of the bytes, if summed

@@ -111,6 +111,20 @@ func TestDetachedInstanceIsLeftToItsProcess(t *testing.T) {
 	w.baseline()
 }
 
+// To register again is a sign of life, also by another connection, which was not the instance's before.
+func TestRegisteringAgainIsNoSilence(t *testing.T) {
+	w := reapWorld(t)
+	a, eye := w.worker(1, 100), w.connect(300)
+	w.advance(reapAfter - 1)
+	b := w.worker(1, 100)
+	a.close()
+	w.advance(reapAfter - 1)
+	require.Equal(t, proto.InstanceLive, eye.instances()[0].State)
+	b.ping()
+	w.advance(1)
+	require.Equal(t, proto.InstanceLive, eye.instances()[0].State)
+}
+
 // registerOther registers an id with other layouts than [client.register].
 func (c *client) registerOther(instance uint64) proto.Status {
 	return c.call(proto.OpRegister, 0, proto.AppendRegister(nil, &proto.Register{

@@ -162,7 +162,6 @@ func (e *Engine) rejoin(c *conn, x uint32, shared bool) {
 	i := &e.insts[x]
 	if i.state == instDetached {
 		i.moveTo(instLive)
-		i.seen = e.now
 		e.watchSilence(x)
 	}
 	e.share(c, i, x, shared)
