@@ -66,6 +66,7 @@ func (c *client) post(op proto.Op, flags proto.Flags, body, payload []byte) uint
 		Body: uint32(len(body)), Size: uint32(proto.HeaderSize + len(body) + len(payload)),
 	}
 	c.w.payload = payload
+	c.w.heard[c.id] = c.w.now
 	c.w.step(Event{Kind: EventFrame, Conn: c.id, Header: h, Body: body})
 	return c.lastID
 }

@@ -23,8 +23,13 @@ const (
 	modelSlots   = 64
 )
 
-// byLease counts the retrieves by lease among the verdicts.
-const byLease proto.Op = 200
+// What is counted among the verdicts beside ops: retrieves by lease, instances that were silent, and those of them whose
+// process kept slots.
+const (
+	byLease proto.Op = 200 + iota
+	reaped
+	reapedWithSlots
+)
 
 var modelSpaces = [...]string{"space", "elsewhere"}
 
@@ -41,8 +46,10 @@ type model struct {
 	lifeNext int
 	grown    int // slots of the pool
 	faults   bool
-	faulty   bool // there were
-	dark     bool // the power was cut
+	faulty   bool     // there were
+	dark     bool     // the power was cut
+	calm     bool     // nothing is under way but what is known of
+	reaped   []Notice // of instances that their workers do not know of yet
 	verdict  map[proto.Op]int
 	replies  int
 
@@ -80,12 +87,17 @@ func modelConfigs() []setup {
 	}
 	return []setup{
 		set(1<<20, 64<<10, func(*Config) {}),
-		set(16<<20, 1<<20, func(c *Config) { c.Write, c.Admit = WriteBack, AdmitTinyLFU }),
+		set(16<<20, 1<<20, func(c *Config) {
+			c.Write, c.Admit = WriteBack, AdmitTinyLFU
+			c.ReapAfter = 250 * time.Millisecond
+		}),
 		set(1<<20, 64<<10, func(c *Config) { c.Write = WriteOff }),
 		set(16<<20, 1<<20, func(c *Config) { c.HashMask = 3; c.Objects = 256 }),
 		set(1<<20, 64<<10, func(c *Config) {
 			c.InstanceCap = 1 << 40
 			c.ParkedCap = 2
+			c.FenceCap, c.FenceKeysCap = 2, 8
+			c.ReapAfter = 400 * time.Millisecond
 			c.LeaseTime = time.Second
 			c.TransferTime = 5 * time.Second
 		}),
@@ -141,8 +153,8 @@ func TestModel(t *testing.T) {
 		require.NotZero(t, verdict[op], "%v never succeeded: the model tests nothing", op)
 	}
 	// These are rare: not every seed has them.
-	t.Logf("evictions %d, slots of a former life given back %d, retrievals by a lease %d",
-		verdict[proto.OpEvict], verdict[proto.OpAbortStore], verdict[byLease])
+	t.Logf("evictions %d, slots of a former life given back %d, retrievals by a lease %d, silent instances ended %d, keeping slots %d",
+		verdict[proto.OpEvict], verdict[proto.OpAbortStore], verdict[byLease], verdict[reaped], verdict[reapedWithSlots])
 }
 
 func fromEnv(name string, otherwise int) int {
@@ -186,7 +198,8 @@ func (m *model) begin(t testing.TB, disk *simDisk) {
 	m.slow = true
 	m.fail = m.fault
 	m.workers = make([]*modelWorker, modelWorkers)
-	m.zombies, m.holdings = nil, nil
+	m.zombies, m.holdings, m.reaped, m.calm = nil, nil, nil, false
+	m.underWay, m.told = m.busyConn, m.hear
 	for space := range m.pinned {
 		m.pinned[space] = map[int]modelPin{}
 	}
@@ -198,6 +211,7 @@ func (m *model) run(steps int) {
 		m.faulty = m.faulty || m.faults
 		m.act()
 		m.collect()
+		m.noticeReaped()
 		m.checkPinned()
 	}
 	m.faults = false

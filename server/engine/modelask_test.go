@@ -33,6 +33,7 @@ func (m *model) epochsOf(space int, keys []int) []int {
 // ask sends a request. Some ask for no reply.
 func (m *model) ask(w *modelWorker, c *client, flags proto.Flags, q question, body, payload []byte) uint64 {
 	q.space, q.life = w.space, w.life
+	q.alone = m.e.liveInstance(m.e.connOf(c.id)) == none
 	if q.epochs == nil {
 		q.epochs = m.epochsOf(w.space, q.keys)
 	}

@@ -33,10 +33,12 @@ func (m *model) finish() {
 	for m.grown < m.setup.slots {
 		m.grow()
 	}
+	m.calm = true
 	for range 8 {
 		m.rest()
 		m.advance(time.Minute)
 	}
+	m.allReaped()
 	for _, w := range slices.Concat(m.workers, m.zombies) {
 		if w != nil {
 			m.kill(w)

@@ -38,6 +38,7 @@ type question struct {
 	mode    proto.LookupMode
 	inline  bool
 	holding *holding // that is to end, or the lease that is used
+	alone   bool     // the connection acted for no instance, as when there was no place for it
 	first   int      // of the lease
 	life    int
 }

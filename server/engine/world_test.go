@@ -56,9 +56,12 @@ type world struct {
 	token    string // of whom connects next
 	watched  int32  // the process watched next, where the peer's number is not known
 	sighted  map[uint64]bool
-	opinions []Event         // that were not given yet
-	mute     bool            // no opinion is given
-	loud     map[ConnID]bool // connections on which something is under way
+	opinions []Event                  // that were not given yet
+	mute     bool                     // no opinion is given
+	loud     map[ConnID]bool          // connections on which something is under way
+	underWay func(ConnID) bool        // says so, too; may be nil
+	told     func(*Notice)            // hears of what the engine tells; may be nil
+	heard    map[ConnID]time.Duration // when the last frame came
 }
 
 // A move is a payload on its way, in or out.
@@ -95,7 +98,7 @@ type setup struct {
 func newWorld(t testing.TB, s setup) *world {
 	t.Helper()
 	w := &world{
-		t: t, inbox: map[ConnID][]reply{}, closed: map[ConnID]bool{},
+		t: t, heard: map[ConnID]time.Duration{}, inbox: map[ConnID][]reply{}, closed: map[ConnID]bool{},
 		watches: map[WatchID]int32{}, peers: map[ConnID]Peer{}, moves: map[OpID]move{}, syncs: map[uint64]simSnap{}, disk: s.disk, quiet: s.quiet,
 	}
 	cfg := s.cfg
@@ -335,8 +338,17 @@ func (w *world) Kill(id WatchID) bool {
 	w.events = append(w.events, Event{Kind: EventGone, Watch: id})
 	return true
 }
-func (w *world) Quiet(c ConnID) bool { return !w.loud[c] }
-func (w *world) Tell(n *Notice)      { w.notices = append(w.notices, *n) }
+
+func (w *world) Quiet(c ConnID) bool {
+	return !w.loud[c] && (w.underWay == nil || !w.underWay(c))
+}
+
+func (w *world) Tell(n *Notice) {
+	w.notices = append(w.notices, *n)
+	if w.told != nil {
+		w.told(n)
+	}
+}
 
 // Sight knows what was told of before, and answers when its event is stepped.
 func (w *world) Sight(batch int, hashes []uint64) {
