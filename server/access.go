@@ -101,6 +101,9 @@ func (r *reactor) tell(n *engine.Notice) {
 		r.complain("a client did not come in: see who may in the documentation of --allow-uid and --token-file",
 			"why", n.Verdict.String(), "pid", n.Peer.PID, "uid", n.Peer.UID, "unix", n.Peer.Local)
 	case engine.NoticeRegistered:
+		if r.stepping != nil {
+			r.stepping.enrolled = true
+		}
 		if r.limiter.shut(registeredText) {
 			return
 		}

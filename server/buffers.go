@@ -13,8 +13,8 @@ const (
 	bufferStep = 256 << 10
 	// bufferChunk is what is mapped at a time for the buffers that are smaller.
 	bufferChunk = 1 << 20
-	// bufferSpare is how many unused buffers of a size of 64 KiB or more are kept.
-	bufferSpare = 16
+	// bufferSpare is how much of unused buffers of each size of 64 KiB or more is kept, in bytes.
+	bufferSpare = 1 << 20
 
 	bufferClasses  = 20 // 4 KiB to 2 GiB
 	bufferOwnClass = 4  // 64 KiB: from here on a buffer is a mapping of its own
@@ -74,7 +74,7 @@ func (b *buffers) give(p []byte) {
 		panic(fmt.Sprintf("server: a buffer of %d bytes is given back", cap(p)))
 	}
 	b.held -= int64(cap(p))
-	if class >= bufferOwnClass && len(b.free[class]) >= bufferSpare {
+	if class >= bufferOwnClass && (len(b.free[class])+1)*cap(p) > bufferSpare {
 		delete(b.mapped, &p[0])
 		unmap(p[:cap(p)])
 		return

@@ -155,6 +155,7 @@ type conn struct {
 	payload  payload
 	out      output
 	wait     wait
+	enrolled bool   // it has registered an instance
 	taken    uint64 // frames stepped
 	given    uint64 // sends that ended well
 }
@@ -219,6 +220,7 @@ func (r *reactor) connTagged(t ring.Tag) *conn {
 
 // opened gives a new connection a place. The engine hears of it in this turn.
 func (r *reactor) opened(fd int, local bool) {
+	r.makeRoom()
 	if len(r.connsFree) == 0 {
 		r.stats.Refused++
 		r.complain("too many connections; one was closed: raise the limits on connections and open files", "limit", len(r.conns))

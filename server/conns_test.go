@@ -75,7 +75,9 @@ func TestConnectionsOverTheLimitAreClosedAtOnce(t *testing.T) {
 	r := start(t, func(c *server.Config) { c.Limits.Conns = 3 })
 	var open []*peer
 	for range 3 {
-		open = append(open, greet(t, r))
+		p := greet(t, r)
+		p.register(4096) // who is not, gives way
+		open = append(open, p)
 	}
 	dial(t, r.Addrs()[0]).closed()
 	for _, p := range open {

@@ -31,6 +31,7 @@ type reactorStats struct {
 	Turns        uint64
 	Accepted     uint64
 	Refused      uint64 // connections over the limit
+	Displaced    uint64 // connections closed for newcomers
 	Closed       uint64
 	AcceptErrors uint64
 	SendErrors   uint64
@@ -222,6 +223,7 @@ func (s *snapshot) each(f func(name string, value uint64)) {
 	f("turns_total", s.server.Turns)
 	f("accepted_total", s.server.Accepted)
 	f("refused_total", s.server.Refused)
+	f("displaced_total", s.server.Displaced)
 	f("closed_total", s.server.Closed)
 	f("accept_errors_total", s.server.AcceptErrors)
 	f("send_errors_total", s.server.SendErrors)

@@ -18,8 +18,8 @@ const (
 	// stepped, in bytes.
 	outputMax = 1 << 20
 	// outputBudget is what all connections may have queued until outputLow holds for each.
-	outputBudget = 128 << 20
-	outputLow    = 64 << 10
+	outputBudget = 8 << 20
+	outputLow    = 16 << 10
 	// copyMax is up to which length a payload is copied behind its frame: to send it from
 	// the pool takes another turn, which costs more than the copy.
 	copyMax = 32 << 10

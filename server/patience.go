@@ -27,11 +27,12 @@ const (
 	waitHello                   // its first frame
 	waitFrame                   // the rest of a frame or payload
 	waitReader                  // that it takes replies
+	waitEnrol                   // that it registers, or sends anything; without end
 
 	waitKinds = iota
 )
 
-var waitNames = [waitKinds]string{"nothing", "hello", "frame", "reader"}
+var waitNames = [waitKinds]string{"nothing", "hello", "frame", "reader", "enrol"}
 
 // String names the kind.
 func (k waitKind) String() string {
@@ -52,7 +53,7 @@ type wait struct {
 
 // waits are the connections that wait for their peers, by kind, the longest first.
 type waits struct {
-	limits [waitKinds]time.Duration
+	limits [waitKinds]time.Duration                // 0: without end
 	lists  [waitKinds]struct{ first, last uint32 } // index + 1; 0: none
 }
 
@@ -68,6 +69,8 @@ func (c *conn) awaited() (waitKind, uint64) {
 		return waitHello, 0
 	case c.flow == flowMessage && (c.in.Unread() > 0 || c.payload.state != payloadNone):
 		return waitFrame, c.taken<<16 | uint64(c.in.Payload()/payloadPace)
+	case !c.enrolled:
+		return waitEnrol, c.taken
 	}
 	return waitNothing, 0
 }
@@ -122,7 +125,7 @@ func (r *reactor) losePatience() {
 	}
 	for kind := waitHello; kind < waitKinds; kind++ {
 		list := &r.waits.lists[kind]
-		for list.first != 0 {
+		for r.waits.limits[kind] > 0 && list.first != 0 {
 			c := &r.conns[list.first-1]
 			if c.wait.since+r.waits.limits[kind] > r.now {
 				break
@@ -149,7 +152,7 @@ func (r *reactor) quiet(c *conn) bool {
 func (r *reactor) nextImpatience() (time.Duration, bool) {
 	var next earliest
 	for kind := waitHello; kind < waitKinds; kind++ {
-		if x := r.waits.lists[kind].first; x != 0 {
+		if x := r.waits.lists[kind].first; x != 0 && r.waits.limits[kind] > 0 {
 			next.add(r.conns[x-1].wait.since+r.waits.limits[kind], true)
 		}
 	}

@@ -79,7 +79,7 @@ func TestStatesHaveNames(t *testing.T) {
 
 func TestBuffersAreReusedAndGivenBack(t *testing.T) {
 	var b buffers
-	for _, n := range []int{1, bufferMin, bufferMin + 1, 64 << 10, 64<<10 + 1, 3 << 20} {
+	for _, n := range []int{1, bufferMin, bufferMin + 1, 64 << 10, 64<<10 + 1, bufferSpare} {
 		p, err := b.take(n)
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, len(p), n)
@@ -94,8 +94,9 @@ func TestBuffersAreReusedAndGivenBack(t *testing.T) {
 		b.give(again)
 	}
 	var taken [][]byte
-	for range 2 * bufferSpare {
-		p, err := b.take(1 << 20)
+	const size, kept = 64 << 10, bufferSpare / (64 << 10)
+	for range 2 * kept {
+		p, err := b.take(size)
 		require.NoError(t, err)
 		taken = append(taken, p)
 	}
@@ -103,7 +104,11 @@ func TestBuffersAreReusedAndGivenBack(t *testing.T) {
 	for _, p := range taken {
 		b.give(p)
 	}
-	require.Equal(t, mapped-bufferSpare, len(b.mapped))
+	require.Equal(t, mapped-kept, len(b.mapped))
+	large, err := b.take(3 * bufferSpare)
+	require.NoError(t, err)
+	b.give(large) // one alone is too much to keep
+	require.Equal(t, mapped-kept, len(b.mapped))
 	require.Panics(t, func() { b.give(make([]byte, 5000)) })
 	b.close()
 	require.Empty(t, b.mapped)
