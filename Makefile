@@ -40,7 +40,7 @@ bench: build ## some 10 minutes: the report of all figures into bin/report, the 
 	$(GO) test -run '^$$' -bench . -benchtime 100ms ./...
 
 torture: build ## kill workers and servers by the hundred, damage files, simulate crashes by the thousand
-	bin/slotbench crash worker --rounds $(ROUNDS)
+	bin/slotbench torture --clients --loops $(ROUNDS)
 	bin/slotbench crash server --rounds $(ROUNDS) $(if $(wildcard $(TRACE)),--trace $(TRACE))
 	bin/slotbench torture --loops $(ROUNDS)
 	$(GO) test ./l2 -count=1 -run 'FlippedBit|ManySmallValues'

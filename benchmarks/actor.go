@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
+	"github.com/slotcache/slotcache/benchmarks/load"
 	"github.com/slotcache/slotcache/proto"
 )
 
@@ -18,6 +20,7 @@ const (
 	DoPrepare = "prepare" // begin to store blocks, fill the first half, never commit
 	DoHold    = "hold"    // hold the leading blocks and read them over and over
 	DoLoad    = "load"    // answer first, then do as for hold
+	DoSend    = "send"    // begin to send block First over a connection, and stop after Count thousandths of the frame
 )
 
 // An Order is a line an actor reads: what to do with the blocks [First, First+Count).
@@ -78,6 +81,8 @@ func (m *mover) obey(ctx context.Context, order *Order, answers *json.Encoder) e
 		a.Fetch, _, err = m.fetch(ctx, order.ids())
 	case DoPrepare:
 		a.Stored.Stored, err = m.begin(ctx, order.ids())
+	case DoSend:
+		err = m.part(order.First, order.Count)
 	case DoHold, DoLoad:
 		return m.hold(ctx, order, answers)
 	default:
@@ -105,6 +110,27 @@ func (m *mover) begin(ctx context.Context, ids []uint64) (int, error) {
 		}
 	}
 	return granted, nil
+}
+
+// part sends a part of a block's commit, inline, over a connection of its own, which stays open.
+func (m *mover) part(id uint64, thousandths int) error {
+	path, ok := strings.CutPrefix(m.addr, "unix:")
+	if !ok {
+		return fmt.Errorf("actor: %s is no Unix socket", m.addr)
+	}
+	s, err := load.Open(path, proto.TransportInline)
+	if err != nil {
+		return err
+	}
+	transfer, err := s.Prepare(BlockKey(id), uint64(m.size))
+	if err != nil {
+		return err
+	}
+	header := proto.Header{Op: proto.OpCommitStore, Flags: proto.FlagInline, Request: id, Boot: s.Boot}
+	frame := proto.AppendFrame(nil, header, proto.AppendCommitStore(nil, &proto.CommitStore{Transfer: transfer}), uint32(m.size))
+	frame = append(frame, make([]byte, m.size)...)
+	m.parts = append(m.parts, s)
+	return s.Send(frame[:max(1, len(frame)*thousandths/1000)])
 }
 
 // hold takes a lease on the leading blocks and reads them until the process is killed. It

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/slotcache/slotcache/benchmarks/load"
 	"github.com/slotcache/slotcache/client"
 	"github.com/slotcache/slotcache/proto"
 )
@@ -39,9 +40,11 @@ type Stored struct {
 // A mover takes blocks to and from a server. It is for one goroutine.
 type mover struct {
 	w     *client.Worker
-	size  int // of a block, in bytes
+	addr  string // of the server
+	size  int    // of a block, in bytes
 	keys  []client.Key
 	sizes []uint64
+	parts []*load.Session // over which a part of a frame was sent
 }
 
 // layoutName is part of the identity of every block a benchmark stores.
@@ -66,7 +69,7 @@ func openMover(ctx context.Context, addr, name string, size int) (*mover, error)
 	if err != nil {
 		return nil, fmt.Errorf("worker %s: %w", name, err)
 	}
-	return &mover{w: w, size: size}, nil
+	return &mover{w: w, addr: addr, size: size}, nil
 }
 
 // name fills m.keys with the keys of the blocks.

@@ -34,6 +34,7 @@ type NodeOptions struct {
 	Args   []string // further flags
 	CPUs   []int    // where it may run; empty: on those of this process
 	HTTP   bool     // serve metrics, see HTTPAddr
+	TCP    bool     // listen on TCP, too, see TCPAddr
 }
 
 // A Node is a slotcached child process with a socket and a disk store of its own, which
@@ -43,6 +44,7 @@ type Node struct {
 	opts  NodeOptions
 	dir   string // socket and log
 	http  string // address of the metrics; empty: none
+	tcp   string // address of the TCP listener; empty: none
 	l2    string // of the disk store; empty: none
 	spent time.Duration
 
@@ -65,6 +67,11 @@ func StartNode(ctx context.Context, opts NodeOptions) (*Node, error) {
 			return nil, errors.Join(err, n.Close())
 		}
 	}
+	if opts.TCP {
+		if n.tcp, err = freePort(); err != nil {
+			return nil, errors.Join(err, n.Close())
+		}
+	}
 	if opts.L2Size > 0 {
 		if n.l2, err = os.MkdirTemp(opts.L2Dir, "slotbench-l2-"); err != nil {
 			return nil, errors.Join(fmt.Errorf("node: %w", err), n.Close())
@@ -81,6 +88,9 @@ func (n *Node) Addr() string { return "unix:" + filepath.Join(n.dir, "slotcached
 
 // HTTPAddr is where the server tells its metrics, HOST:PORT.
 func (n *Node) HTTPAddr() string { return n.http }
+
+// TCPAddr is its address on this machine's loopback device.
+func (n *Node) TCPAddr() string { return "tcp:" + n.tcp }
 
 // freePort finds an address of this machine where nobody listens now.
 func freePort() (string, error) {
@@ -109,6 +119,9 @@ func (n *Node) args() []string {
 	args := []string{
 		"--listen", n.Addr(), "--http=" + n.http, "--log-level=warn",
 		"--l1-size", strconv.FormatInt(n.opts.L1Size, 10), "--l2-dir=" + n.l2,
+	}
+	if n.tcp != "" {
+		args = append(args, "--listen", n.TCPAddr())
 	}
 	if n.l2 != "" {
 		args = append(args, "--l2-size", strconv.FormatInt(n.opts.L2Size, 10))

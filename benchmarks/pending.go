@@ -92,6 +92,9 @@ func settle(ctx context.Context, c *client.Conn, before *Pending) (Pending, erro
 	return await(ctx, c, func(p *Pending) string { return p.left(before) })
 }
 
+// Settled waits until nothing at all is pending.
+func Settled(ctx context.Context, c *client.Conn) (Pending, error) { return settle(ctx, c, &Pending{}) }
+
 // await asks the server until nothing is missing. The error says what still is.
 func await(ctx context.Context, c *client.Conn, missing func(*Pending) string) (Pending, error) {
 	for deadline := time.Now().Add(settleTime); ; {

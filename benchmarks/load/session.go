@@ -185,6 +185,19 @@ func (s *Session) attach(reply *proto.RegisterReply, fd int) error {
 	return nil
 }
 
+// Prepare reserves a slot for one object and gives its transfer.
+func (s *Session) Prepare(key proto.Key, size uint64) (uint64, error) {
+	body, err := s.ask(proto.OpPrepareStore, proto.AppendPrepareStore(nil, &proto.PrepareStore{Keys: []proto.Key{key}, Sizes: []uint64{size}}))
+	var reply proto.PrepareStoreReply
+	if err == nil {
+		err = proto.ParsePrepareStoreReply(body, &reply)
+	}
+	if err == nil && reply.Transfer == 0 {
+		err = fmt.Errorf("load: prepare is answered %v", reply.Results[0].Status)
+	}
+	return reply.Transfer, err
+}
+
 // Forget unmaps all pools, so that the next session begins with a cold mapping.
 func Forget() error {
 	var failures []error

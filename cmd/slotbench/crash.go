@@ -13,24 +13,26 @@ import (
 )
 
 type crashCommand struct {
-	Worker crashWorkerCommand `cmd:"" help:"Kill workers while they store, read and load; after each the server must be as before."`
 	Server crashServerCommand `cmd:"" help:"Kill the server while a trace is replayed; no byte may be wrong."`
 }
 
-// crashFlags are those of both.
-type crashFlags struct {
+type crashServerCommand struct {
 	programs
-	Rounds    int        `help:"How many kills; of workers, so many of each kind." default:"100"`
+	Rounds    int        `help:"How many kills." default:"100"`
 	Seed      uint64     `help:"Seed of the times and blocks; 0 for another one each time." default:"0"`
 	L1Size    flags.Size `name:"l1-size" help:"Pool of the server." default:"32MiB"`
 	L2Size    flags.Size `name:"l2-size" help:"Disk store of the server." default:"512MiB"`
 	L2Dir     string     `name:"l2-dir" help:"Directory to make the disk store's own directory in." type:"existingdir" placeholder:"DIR"`
 	ServerArg []string   `help:"Further flag of the server; may be repeated." sep:"none" placeholder:"FLAG"`
 	JSON      bool       `name:"json" help:"Print the report as one JSON object."`
+	Trace     string     `help:"Trace to replay. Default: a synthetic one." placeholder:"FILE"`
+	Requests  int        `help:"Requests of a pass; passes go on until there were so many kills." default:"2000"`
+	Workers   int        `help:"Worker processes." default:"2"`
+	BlockSize flags.Size `help:"Bytes of a block." default:"64KiB"`
 }
 
 // prepare checks the flags and gives this program's path and the server's description.
-func (c *crashFlags) prepare() (string, benchmarks.NodeOptions, error) {
+func (c *crashServerCommand) prepare() (string, benchmarks.NodeOptions, error) {
 	node := benchmarks.NodeOptions{L1Size: int64(c.L1Size), L2Size: int64(c.L2Size), L2Dir: c.L2Dir, Args: c.args(c.ServerArg...)}
 	if c.Rounds < 1 {
 		return "", node, flags.Usagef("--rounds is at least 1")
@@ -41,50 +43,6 @@ func (c *crashFlags) prepare() (string, benchmarks.NodeOptions, error) {
 	self, server, err := c.find()
 	node.Binary = server
 	return self, node, err
-}
-
-type crashWorkerCommand struct {
-	crashFlags
-	BlockSize flags.Size `help:"Bytes of a block." default:"256KiB"`
-}
-
-// Run kills workers.
-func (c *crashWorkerCommand) Run(ctx context.Context) error {
-	if err := checkBlock(c.BlockSize); err != nil {
-		return err
-	}
-	self, node, err := c.prepare()
-	if err != nil {
-		return err
-	}
-	var draw func(int)
-	report, err := benchmarks.CrashWorkers(ctx, benchmarks.CrashOptions{
-		Exe: self, Node: node, BlockSize: int(c.BlockSize), Rounds: c.Rounds, Seed: c.Seed,
-		Show: func(done, total int) {
-			if draw == nil {
-				draw = bar(total, "kills")
-			}
-			draw(done)
-		},
-	})
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(report)
-	}
-	fmt.Printf("killed %d workers (%d storing, %d reading, %d loading) in %.1f s, seed %d\n",
-		report.Rounds, report.Storing, report.Reading, report.Loading, report.Seconds, report.Seed)
-	fmt.Printf("after each: nothing staged, held, quarantined or loading, used = resident, %d blocks verified by a survivor\n", report.Checked)
-	return nil
-}
-
-type crashServerCommand struct {
-	crashFlags
-	Trace     string     `help:"Trace to replay. Default: a synthetic one." placeholder:"FILE"`
-	Requests  int        `help:"Requests of a pass; passes go on until there were so many kills." default:"2000"`
-	Workers   int        `help:"Worker processes." default:"2"`
-	BlockSize flags.Size `help:"Bytes of a block." default:"64KiB"`
 }
 
 // Run kills servers.

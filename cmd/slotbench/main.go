@@ -40,6 +40,7 @@ type command struct {
 	Replay  replayCommand  `cmd:"" help:"Replay a trace and report hit ratio, rates and latencies."`
 	Crash   crashCommand   `cmd:"" help:"Kill workers or servers and look for what is left."`
 	Torture tortureCommand `cmd:"" help:"Kill a server under load, damage its files, and look at every key after each start."`
+	Attack  attackCommand  `cmd:"" help:"Attack a server by hostile processes, and measure what an honest client notices of it."`
 	L2      l2Command      `cmd:"" name:"l2" help:"Measure the disk store against fio on the same disk."`
 	Mixed   mixedCommand   `cmd:"" help:"Measure a worker's latencies while others keep the disk busy, and while they do not."`
 	Demo    demoCommand    `cmd:"" help:"Show sharing, the death of a worker and of the server, in seconds."`
@@ -53,6 +54,8 @@ type command struct {
 	Replayer replayerCommand `cmd:"" hidden:"" help:"A worker of replay."`
 	Torturer torturerCommand `cmd:"" hidden:"" help:"A worker of torture."`
 	Mixer    mixerCommand    `cmd:"" hidden:"" help:"A worker of mixed."`
+	Attacker attackerCommand `cmd:"" hidden:"" help:"A hostile process of attack."`
+	Honest   honestCommand   `cmd:"" hidden:"" help:"The honest client of attack."`
 	Actor    actorCommand    `cmd:"" hidden:"" help:"A worker of crash and demo."`
 }
 

@@ -124,11 +124,12 @@ func TestAKilledServerIsSurvived(t *testing.T) {
 
 func TestKilledWorkersLeaveNothing(t *testing.T) {
 	tidy(t)
-	r := cmdtest.Run(t, nil, "slotbench", "crash", "worker", "--rounds", "3", "--seed", "12", "--json")
+	r := cmdtest.Run(t, nil, "slotbench", "torture", "--clients", "--loops", "3", "--seed", "12", "--json")
 	require.Zero(t, r.Code, "%s%s", r.Stdout, r.Stderr)
-	var report benchmarks.CrashReport
+	var report benchmarks.ClientsReport
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &report))
-	require.Equal(t, []int{9, 3, 3, 3}, []int{report.Rounds, report.Storing, report.Reading, report.Loading})
+	require.Equal(t, []int{12, 3, 3, 3, 3}, []int{report.Killed, report.Storing, report.Reading, report.Loading, report.Sending})
+	require.Positive(t, report.Files)
 	require.Positive(t, report.Checked)
 }
 
@@ -186,7 +187,9 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{"replay", "--trace", "x", "--server", "/none"},
 		{"replay", "--trace", "x", "--l2-dir", "/none"},
 		{"crash"},
-		{"crash", "worker", "--rounds", "0"},
+		{"crash", "server", "--rounds", "0"},
+		{"torture", "--clients", "--block-size", "0"},
+		{"attack", "--time", "1ms"},
 		{"demo", "now"},
 	} {
 		r := cmdtest.Run(t, nil, "slotbench", args...)

@@ -13,13 +13,15 @@ import (
 
 type tortureCommand struct {
 	programs
-	Loops     int        `help:"How many kills, each followed by a look at every key." default:"100"`
+	Clients   bool       `help:"Kill workers instead, while the server lives: as they store, read, load and send. After each it must be as before."`
+	Loops     int        `help:"How many kills, each followed by a look at every key; with --clients so many of each kind." default:"100"`
 	Seed      uint64     `help:"Seed of times, steps and damage; 0 for another one each time." default:"0"`
 	Workers   int        `help:"Worker processes." default:"3"`
 	Keys      int        `help:"Keys of each worker." default:"300"`
 	Largest   flags.Size `help:"Most bytes of a value." default:"512KiB"`
-	L1Size    flags.Size `name:"l1-size" help:"Pool of the server." default:"16MiB"`
-	L2Size    flags.Size `name:"l2-size" help:"Disk store of the server." default:"24MiB"`
+	BlockSize flags.Size `help:"Bytes of a block, with --clients." default:"256KiB"`
+	L1Size    flags.Size `name:"l1-size" help:"Pool of the server. Default: 16MiB, with --clients 32MiB." placeholder:"SIZE"`
+	L2Size    flags.Size `name:"l2-size" help:"Disk store of the server. Default: 24MiB, with --clients 512MiB." placeholder:"SIZE"`
 	L2Dir     string     `name:"l2-dir" help:"Directory to make the disk store's own directory in." type:"existingdir" placeholder:"DIR"`
 	ServerArg []string   `help:"Further flag of the server; may be repeated." sep:"none" placeholder:"FLAG"`
 	JSON      bool       `name:"json" help:"Print the report as one JSON object."`
@@ -43,16 +45,12 @@ func (c *tortureCommand) Run(ctx context.Context) error {
 		c.Seed = uint64(time.Now().UnixNano())
 	}
 	fmt.Fprintf(os.Stderr, "seed %d\n", c.Seed)
-	var draw func(int)
+	if c.Clients {
+		return c.clients(ctx, self, c.node(server, 32<<20, 512<<20))
+	}
 	report, err := benchmarks.Torture(ctx, benchmarks.TortureOptions{
 		Exe: self, Workers: c.Workers, Keys: c.Keys, Largest: int(c.Largest), Loops: c.Loops, Seed: c.Seed,
-		Node: benchmarks.NodeOptions{Binary: server, L1Size: int64(c.L1Size), L2Size: int64(c.L2Size), L2Dir: c.L2Dir, Args: c.args(c.ServerArg...)},
-		Show: func(done, total int) {
-			if draw == nil {
-				draw = bar(total, "kills")
-			}
-			draw(done)
-		},
+		Node: c.node(server, 16<<20, 24<<20), Show: bars("kills"),
 	})
 	if err != nil {
 		return err
@@ -63,6 +61,49 @@ func (c *tortureCommand) Run(ctx context.Context) error {
 		err = report.Write(os.Stdout)
 	}
 	return errors.Join(err, report.Err())
+}
+
+// node describes the server, with sizes where none are given.
+func (c *tortureCommand) node(server string, l1, l2 int64) benchmarks.NodeOptions {
+	if c.L1Size > 0 {
+		l1 = int64(c.L1Size)
+	}
+	if c.L2Size > 0 {
+		l2 = int64(c.L2Size)
+	}
+	return benchmarks.NodeOptions{Binary: server, L1Size: l1, L2Size: l2, L2Dir: c.L2Dir, Args: c.args(c.ServerArg...)}
+}
+
+// bars shows progress once there is some.
+func bars(what string) func(done, total int) {
+	var draw func(int)
+	return func(done, total int) {
+		if draw == nil {
+			draw = bar(total, what)
+		}
+		draw(done)
+	}
+}
+
+// clients tortures a server by clients that die.
+func (c *tortureCommand) clients(ctx context.Context, self string, node benchmarks.NodeOptions) error {
+	if err := checkBlock(c.BlockSize); err != nil {
+		return err
+	}
+	report, err := benchmarks.TortureClients(ctx, benchmarks.ClientsOptions{
+		Exe: self, Node: node, BlockSize: int(c.BlockSize), Loops: c.Loops, Seed: c.Seed, Show: bars("loops"),
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(report)
+	}
+	fmt.Printf("killed %d workers in %d loops (%d storing, %d reading, %d loading, %d sending) in %.1f s, seed %d\n",
+		report.Killed, report.Loops, report.Storing, report.Reading, report.Loading, report.Sending, report.Seconds, report.Seed)
+	fmt.Printf("after each: nothing staged, held, quarantined or loading, used = resident; %d blocks verified by a survivor, no wrong byte\n", report.Checked)
+	fmt.Printf("after each loop: %d descriptors; %s of memory beside the pool, %s more at most\n", report.Files, flags.Size(report.Memory), flags.Size(report.Grown))
+	return nil
 }
 
 type torturerCommand struct {
