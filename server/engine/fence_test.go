@@ -65,3 +65,21 @@ func TestDeletesOfOneBehindASlowDiskLeaveRoomForOthers(t *testing.T) {
 	require.Equal(t, proto.StatusOK, answered(b, last))
 	require.Equal(t, fencing{}, w.e.fencing)
 }
+
+// One that reserves objects of no bytes without end, which the cap on bytes does not see: there are places for others.
+func TestObjectsOfNoBytesAreNotAllOfOne(t *testing.T) {
+	w := newWorld(t, setup{slots: 16, cfg: Config{Objects: 64}})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	granted := 0
+	for _, res := range a.prepared(a.prepare(0, 0, names("a", 100)...)).Results {
+		if res.Status == proto.StatusReserved {
+			granted++
+		} else {
+			require.Equal(t, proto.StatusBusy, res.Status)
+		}
+	}
+	require.Equal(t, 32, granted)
+	for _, res := range b.prepared(b.prepare(0, 100, names("b", 16)...)).Results {
+		require.Equal(t, proto.StatusReserved, res.Status)
+	}
+}

@@ -102,9 +102,10 @@ func (i *instance) sameProcess(p *Peer, shared bool) bool {
 }
 
 // mayOwn says whether instance i may have one more entry, of size bytes. One instance gets
-// half of the table at most, so that one that never gives back does not keep out the rest.
+// half of the tables of entries and of objects at most, so that one that never gives back does not keep out the rest:
+// objects of no bytes, or of few, fill these and not the pool.
 func (e *Engine) mayOwn(i *instance, size int64) bool {
-	return e.entryFree != none && i.entries < uint32(e.cfg.Entries/2) &&
+	return e.entryFree != none && i.entries < uint32(min(e.cfg.Entries, e.cfg.Objects)/2) &&
 		(i.owned() == 0 || i.owned()+size <= e.cfg.InstanceCap)
 }
 

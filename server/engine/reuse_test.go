@@ -47,7 +47,7 @@ func TestBatchesOfExistingKeysReserveOnlyTheRest(t *testing.T) {
 // TestUnregisterFreesAThousandPreparesAndTheirHolds: a store that is reserved and never committed
 // leaks its memory, as unregistering drops the table's entry alone.
 func TestUnregisterFreesAThousandPreparesAndTheirHolds(t *testing.T) {
-	w := newWorld(t, setup{slots: 1024, cfg: Config{Transfers: 4096, Entries: 1 << 13, Objects: 2048, InstanceCap: math.MaxInt64}})
+	w := newWorld(t, setup{slots: 1024, cfg: Config{Transfers: 4096, Entries: 1 << 13, Objects: 4096, InstanceCap: math.MaxInt64}})
 	a, b := w.worker(1, 100), w.worker(2, 200)
 	b.store(slotSize, "x")
 	w.quiet = true
