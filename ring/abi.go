@@ -22,8 +22,7 @@ const (
 	sqeBufferSelect = 1 << 5 // IOSQE_BUFFER_SELECT
 	sqeSkipSuccess  = 1 << 6 // IOSQE_CQE_SKIP_SUCCESS
 
-	acceptMultishot = 1 << 0 // IORING_ACCEPT_MULTISHOT
-	recvMultishot   = 1 << 1 // IORING_RECV_MULTISHOT
+	recvMultishot = 1 << 1 // IORING_RECV_MULTISHOT
 
 	cancelAll = 1 << 0 // IORING_ASYNC_CANCEL_ALL
 	cancelAny = 1 << 2 // IORING_ASYNC_CANCEL_ANY

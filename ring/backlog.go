@@ -1,7 +1,7 @@
 package ring
 
 // A backlog holds completions that were taken from the kernel's queue only to make room in it. By the sizing of the queue that
-// never happens; if it does (more than a thousand connections accepted at once), nothing is lost, only memory is allocated.
+// never happens; if it does, nothing is lost, only memory is allocated.
 type backlog struct {
 	cqes []cqe
 	at   int

@@ -42,7 +42,11 @@ func (u *Uring) complete(dst []Completion, c cqe) []Completion {
 		out.More = c.flags&cqeMore != 0
 		over = out.More || !u.again(o, c.res)
 	case codeAccept:
-		out.More = c.flags&cqeMore != 0
+		// One connection in a submission, and so in a turn: the kernel would take all that wait at once, and who floods
+		// would have everybody wait until they are looked at.
+		if out.More = c.res >= 0 && o.state != opPausing; out.More {
+			u.prepare(i)
+		}
 		over = out.More || !u.again(o, c.res)
 	case codeSendNow:
 	case codeSend, codeSendFD:

@@ -126,8 +126,8 @@ type Stats struct {
 // the call to the completion with More false; one Tag may be used by one armed operation and by any others at a time, and
 // completions tell them apart by Kind.
 type Interface interface {
-	// Accept takes connections from the listening socket fd, which should be non-blocking: one completion each, whose Res is its
-	// descriptor, non-blocking and close-on-exec, or a negated errno. It ends by a completion with More false.
+	// Accept takes connections from the listening socket fd, which should be non-blocking, a few at a time: one completion each,
+	// whose Res is its descriptor, non-blocking and close-on-exec, or a negated errno. It ends by a completion with More false.
 	Accept(tag Tag, fd int)
 
 	// Recv receives from the stream socket fd: completions with Data, in order. Res 0 is the end of the stream, negative an errno. A

@@ -149,7 +149,6 @@ func (u *Uring) prepare(i uint32) {
 	switch o.code {
 	case codeAccept:
 		s.PrepOperation(us.IORING_OP_ACCEPT, o.fd, 0, 0, 0)
-		s.SetIoprio(acceptMultishot)
 		s.SetOpFlags(unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC)
 	case codeRecv:
 		s.PrepOperation(us.IORING_OP_RECV, o.fd, 0, 0, 0)

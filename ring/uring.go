@@ -20,7 +20,7 @@ import (
 // Its entries: a table of operations holds what each asks for, from the call to its last completion; a submission carries the
 // entry's index and generation. Submissions are written straight to the queue shared with the kernel and submitted by the call that
 // waits. In the kernel's completion queue there is always room: as many places as there can be operations, cancellations and
-// receive buffers, and a thousand for connections that a single Accept takes.
+// receive buffers, and a thousand to spare.
 type Uring struct {
 	account
 	sleep   sleeper

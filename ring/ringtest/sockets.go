@@ -118,6 +118,28 @@ func acceptTakesEveryConnection(l *loop) {
 	l.Empty(l.sync())
 }
 
+// A flood of connections that wait to be accepted does not hold up what else is there.
+func acceptTakesAFewAtATime(l *loop) {
+	fd, path := l.listen()
+	const n, few = 300, 64
+	for range n {
+		l.dial(path)
+	}
+	l.r.Accept(tag(7), fd)
+	for taken := 0; taken < n; {
+		l.wait()
+		l.LessOrEqual(len(l.left), few)
+		for _, c := range l.left {
+			l.Equal(ring.KindAccept, c.Kind)
+			l.True(c.More)
+			l.NoError(unix.Close(int(c.Res)))
+		}
+		taken += len(l.left)
+		l.left = l.left[:0]
+	}
+	l.Empty(l.sync())
+}
+
 func acceptStartsAgainAfterAPause(l *loop) {
 	fd, path := l.listen()
 	l.r.Accept(tag(1), fd)

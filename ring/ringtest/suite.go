@@ -18,6 +18,7 @@ var cases = []struct {
 	run  func(l *loop)
 }{
 	{"AcceptTakesEveryConnection", acceptTakesEveryConnection},
+	{"AcceptTakesAFewAtATime", acceptTakesAFewAtATime},
 	{"AcceptStartsAgainAfterAPause", acceptStartsAgainAfterAPause},
 	{"RecvDeliversInOrderUntilTheEnd", recvDeliversInOrderUntilTheEnd},
 	{"RecvOfManyLosesNothingWhenBuffersRunOut", recvOfManyLosesNothing},
