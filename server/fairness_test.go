@@ -25,6 +25,29 @@ func (c *recorder) Step(ev *engine.Event) {
 
 func (c *recorder) NextTick() (at time.Duration, ok bool) { return 0, false }
 
+// Requests that are short and look at whole tables: one that floods with them makes turns no longer than others do.
+func TestShortRequestsOfMuchWorkAreFewInATurn(t *testing.T) {
+	for op, most := range map[proto.Op]int{
+		proto.OpTransfers: 1, proto.OpInstances: 4, proto.OpEvict: 4, proto.OpRegister: 4, proto.OpStats: 16, proto.OpPing: 64,
+	} {
+		core := &recorder{}
+		r := &reactor{core: core, conns: make([]conn, 2)}
+		c := &r.conns[1]
+		c.id = engine.NewConnID(1, 1)
+		c.in.Init(nil, &r.spares)
+		c.moveTo(connOpen)
+		var all []byte
+		for range 200 {
+			all = proto.AppendFrame(all, proto.Header{Op: op, Flags: proto.FlagNoReply}, make([]byte, 8), 0)
+		}
+		r.events = append(r.events, engine.Event{Kind: engine.EventFrame, Conn: c.id, Body: all})
+		r.stats.Turns++
+		r.step()
+		require.LessOrEqual(t, len(core.conns), most, "%v", op)
+		require.NotEmpty(t, core.conns)
+	}
+}
+
 // One lookup of tens of thousands of keys while eviction runs: in frames of the most keys,
 // all of which are there at once, it takes a turn of the loop for each of them, and what
 // another client sends in a turn is served in that turn.

@@ -33,6 +33,20 @@ const (
 	partsKeep = 16
 )
 
+// tableCost is what requests count besides that look at whole tables, however short they are: about what a body costs
+// that takes as long.
+func tableCost(op proto.Op) int {
+	switch op { //nolint:exhaustive // the others cost what they carry
+	case proto.OpTransfers:
+		return inputShare
+	case proto.OpInstances, proto.OpEvict, proto.OpRegister:
+		return inputShare / 4
+	case proto.OpStats:
+		return inputShare / 16
+	}
+	return 0
+}
+
 // received takes a completion of a receive. The piece becomes an event, so that pieces,
 // the end of the stream and everything else are handled in the order they came.
 func (r *reactor) received(done *ring.Completion) {
@@ -133,7 +147,7 @@ func (r *reactor) pumpFrame(c *conn) {
 		c.flow = flowMessage
 		return
 	}
-	cost := frameCost + len(f.Body)
+	cost := frameCost + tableCost(f.Op) + len(f.Body)
 	c.share += cost
 	r.share += cost
 	r.stats.Frames++

@@ -279,6 +279,10 @@ func (x *assault) requests() {
 			case 0:
 				all = append(all, p.frame(proto.OpLookup, proto.AppendLookup(nil, &proto.Lookup{Group: 1, Keys: keys}), nil)...)
 			case 1:
+				all = append(all, p.frame(proto.OpTransfers, proto.AppendTransfers(nil, &proto.Transfers{}), nil)...)
+			case 2:
+				all = append(all, p.frame(proto.OpInstances, proto.AppendInstances(nil, &proto.Instances{}), nil)...)
+			case 3:
 				all = append(all, p.frame(proto.OpStats, nil, nil)...)
 			default:
 				all = append(all, p.frame(proto.OpPing, nil, nil)...)
