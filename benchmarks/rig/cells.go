@@ -148,6 +148,7 @@ const (
 	ping1MB = "ping beside data"
 	two     = "copy 1MiB, two threads"
 	four    = "set 1MiB, four workers"
+	copies  = "copy 1MiB, four workers"
 	oneFree = "set 1MiB, one worker, unpinned"
 )
 

@@ -94,7 +94,7 @@ func (r *Rig) specs() []spec {
 			of: func(s []Sample) (float64, float64) { return s[0].P99, s[1].P99 },
 		},
 		spec{
-			name: "store_4workers", unit: "GB/s", reference: "memcpy, two threads", target: ">= 0.95", cells: []string{four, two}, of: bytesRate,
+			name: "store_4workers", unit: "GB/s", reference: "memcpy, two threads", target: ">= 0.95", cells: []string{four, two, copies}, of: bytesRate,
 		},
 		spec{
 			name: "conns_10k_p99", unit: "us", reference: "p99 with 100 connections", target: "<= 1.5", cells: []string{r.crowdedName(), active},

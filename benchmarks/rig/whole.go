@@ -31,6 +31,7 @@ func (r *Rig) figureWhole() []Cell {
 	return []Cell{
 		{Name: two, Group: Data, Size: mib, Take: takeTwo},
 		{Name: four, Group: Data, Size: mib, Take: storing(4)},
+		{Name: copies, Group: Data, Size: mib, Take: takeCopies},
 		{Name: oneFree, Group: Data, Size: mib, Take: storing(1)},
 		{Name: hitsIdle, Group: Whole, Conns: 1, Take: takeHits(false)},
 		{Name: hitsBusy, Group: Whole, Conns: 1, Take: takeHits(true)},
@@ -48,6 +49,12 @@ func takeTwo(ctx context.Context, r *Rig) (Sample, error) {
 		return Sample{}, fmt.Errorf("%w: there is one CPU", ErrSkipped)
 	}
 	return r.atOnce(ctx, []seat{{0, atLoad}, {0, atServer}}, load.Job{Kind: load.KindCopy, Size: mib})
+}
+
+// takeCopies copies in four processes, none pinned: beside other work these get the share of the
+// processors that four workers get, and not that of two.
+func takeCopies(ctx context.Context, r *Rig) (Sample, error) {
+	return r.atOnce(ctx, []seat{{0, atAny}, {1, atAny}, {2, atAny}, {3, atAny}}, load.Job{Kind: load.KindCopy, Size: mib})
 }
 
 // sharing has several workers, none pinned if the server is not, do the same at once.
