@@ -176,7 +176,7 @@ func (e *Engine) onSighted(batch int, known uint64) {
 func (e *Engine) admitted(ref table.Ref) {
 	e.table.SetData(ref, 0)
 	if !e.table.Dirty(ref) {
-		e.refused.push(dirtyItem{ref: ref, size: e.table.Extent(ref).Len})
+		e.refused.push(dirtyItem{ref: ref})
 	}
 }
 
@@ -196,7 +196,7 @@ func (e *Engine) worthDisk(d *dirtyItem) verdict {
 	case e.table.Data(d.ref) == markUnseen:
 		return verdictRefuse
 	case e.table.Data(d.ref) == markAsked:
-		if !e.stopping && !e.short && e.parkedFirst == none && e.now < d.at+sightTime {
+		if !e.stopping && !e.short && e.parkedFirst == none && d.at.since(e.now) < sightTime {
 			return verdictWait
 		}
 		e.counters.AdmitLate++
@@ -214,7 +214,7 @@ func (e *Engine) opinionDue() (time.Duration, bool) {
 	if !e.table.Alive(d.ref) || !e.table.Dirty(d.ref) || e.table.Data(d.ref) != markAsked {
 		return 0, false
 	}
-	return d.at + sightTime, true
+	return e.now + max(0, sightTime-d.at.since(e.now)), true
 }
 
 // sightHash is an object's name for sketches.

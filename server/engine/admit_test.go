@@ -143,3 +143,31 @@ func TestNamesOfAdmissionAreRead(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, "AdmitMode(3)", AdmitMode(3).String())
 }
+
+func TestAMomentTellsHowLongAgoItWas(t *testing.T) {
+	for _, at := range []time.Duration{0, 5 * time.Millisecond, 1<<32*time.Millisecond - time.Millisecond, 1 << 32 * time.Millisecond} {
+		m := momentOf(at)
+		require.Zero(t, m.since(at))
+		require.Equal(t, 7*time.Millisecond, m.since(at+7*time.Millisecond))
+		require.Equal(t, time.Hour, m.since(at+time.Hour))
+	}
+}
+
+// A queue that is emptied goes on in the memory that it has used, and an item that goes back comes again.
+func TestAnItemRingStaysWhereItWas(t *testing.T) {
+	q := itemRing{items: make([]dirtyItem, 8)}
+	next, want := uint64(0), uint64(0)
+	for range 100 {
+		for range 2 {
+			q.append(dirtyItem{sum: next})
+			next++
+		}
+		for range 2 {
+			require.Equal(t, want, q.pop().sum)
+			q.unpop()
+			require.Equal(t, want, q.pop().sum)
+			want++
+		}
+		require.LessOrEqual(t, q.first, 2)
+	}
+}

@@ -12,14 +12,26 @@ import (
 // the queue is full.
 type dirtyQueue struct{ itemRing }
 
-// A dirtyItem is one object; sum is the xxh3-64 of its bytes if its writer told it.
+// A dirtyItem is one object; sum is the xxh3-64 of its bytes if its writer told it. There is one for
+// each place in the table, so that what else is known of the object is not here.
 type dirtyItem struct {
 	ref    table.Ref
-	size   int64
 	sum    uint64
+	at     moment // since when it is dirty
 	summed bool
-	at     time.Duration // since when it is dirty
-	again  bool          // the disk did not take it before
+	again  bool // the disk did not take it before
+}
+
+// A moment is a time to the millisecond. It comes again after 49 days, and serves to tell how long
+// ago something was that cannot be as long ago.
+type moment uint32
+
+// momentOf cuts a time to a moment.
+func momentOf(t time.Duration) moment { return moment(t / time.Millisecond) }
+
+// since is how long ago m was.
+func (m moment) since(now time.Duration) time.Duration {
+	return time.Duration(momentOf(now)-m) * time.Millisecond
 }
 
 // An itemRing is a queue of a fixed number of places.
@@ -31,6 +43,9 @@ type itemRing struct {
 
 // append adds an item; there has to be room.
 func (q *itemRing) append(d dirtyItem) {
+	if q.count == 0 {
+		q.first = 0 // memory that was not in use stays so
+	}
 	q.items[(q.first+q.count)%len(q.items)] = d
 	q.count++
 }
@@ -55,11 +70,11 @@ func newDirtyQueue(n int) dirtyQueue {
 
 func (q *dirtyQueue) len() int { return q.count }
 
-func (q *dirtyQueue) push(e *Engine, ref table.Ref, size int64, sum *uint64) {
+func (q *dirtyQueue) push(e *Engine, ref table.Ref, sum *uint64) {
 	if q.count == len(q.items) {
 		q.compact(e)
 	}
-	d := dirtyItem{ref: ref, size: size, at: e.now}
+	d := dirtyItem{ref: ref, at: momentOf(e.now)}
 	if sum != nil {
 		d.sum, d.summed = *sum, true
 	}
@@ -188,13 +203,13 @@ func (e *Engine) put(d dirtyItem, key *seglog.Key) putResult {
 		return putLater
 	}
 	x := e.table.Extent(d.ref)
-	mem := seglog.Mem{Off: x.Off, Len: seglog.AlignUp(d.size)}
+	mem := seglog.Mem{Off: x.Off, Len: seglog.AlignUp(x.Len)}
 	tok := seglog.Token(e.opID(o))
 	ok := false
 	if d.summed {
-		ok = e.log.PutSummed(key, mem, d.size, d.sum, tok)
+		ok = e.log.PutSummed(key, mem, x.Len, d.sum, tok)
 	} else {
-		ok = e.log.Put(key, mem, d.size, tok)
+		ok = e.log.Put(key, mem, x.Len, tok)
 	}
 	if !ok {
 		e.endOp(e.opID(o), opSpill)
@@ -204,9 +219,9 @@ func (e *Engine) put(d dirtyItem, key *seglog.Key) putResult {
 		return putRefused
 	}
 	e.table.Spill(d.ref)
-	e.ops[o].ref, e.ops[o].size, e.ops[o].sum, e.ops[o].summed = d.ref, d.size, d.sum, d.summed
+	e.ops[o].ref, e.ops[o].size, e.ops[o].sum, e.ops[o].summed = d.ref, x.Len, d.sum, d.summed
 	e.spilling++
-	e.spillingBytes += d.size
+	e.spillingBytes += x.Len
 	return putBegun
 }
 
@@ -224,7 +239,7 @@ func (e *Engine) spillEnded(o op, res seglog.Result) {
 		e.counters.SpillsDropped++
 	case seglog.ResultIO:
 		e.counters.SpillsDropped++
-		e.refused.push(dirtyItem{ref: o.ref, size: o.size, sum: o.sum, summed: o.summed, again: true})
+		e.refused.push(dirtyItem{ref: o.ref, sum: o.sum, summed: o.summed, again: true})
 	}
 	e.table.Spilled(o.ref)
 	e.memoryFreed = true

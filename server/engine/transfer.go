@@ -339,7 +339,7 @@ func (e *Engine) publishEntries(t uint32, sums []uint64) (published uint32) {
 			if k < len(sums) {
 				sum = &sums[k]
 			}
-			e.dirty.push(e, q.ref, q.size, sum)
+			e.dirty.push(e, q.ref, sum)
 			e.stored(q.ref)
 		}
 		i.staged -= q.size
