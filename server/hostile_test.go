@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -213,51 +212,6 @@ func TestRejectedRequestsWithoutEndTakeNoMemory(t *testing.T) {
 	require.Zero(t, all["transfers"])
 	require.Zero(t, all["l1_used_bytes"])
 	require.GreaterOrEqual(t, all["requests_total"], uint64(3*batch*batches))
-}
-
-// Raw system calls block Go's scheduler and its collector: the loop waits in the kernel without
-// telling anybody.
-func TestTheCollectorIsNeverHeldUp(t *testing.T) {
-	r := start(t, nil)
-	p := greet(t, r)
-	p.register(1 << 20)
-	collect := func(what string) {
-		longest := time.Duration(0)
-		for range 30 {
-			done := make(chan time.Duration, 1)
-			go func() {
-				began := time.Now()
-				runtime.GC()
-				done <- time.Since(began)
-			}()
-			select {
-			case d := <-done:
-				longest = max(longest, d)
-			case <-time.After(patience):
-				t.Fatalf("a collection does not end while the server %s", what)
-			}
-		}
-		t.Logf("longest collection while the server %s: %v", what, longest)
-	}
-	collect("is busy with nothing")
-	time.Sleep(100 * time.Millisecond) // it waits by another system call from here on
-	collect("sleeps")
-	stop := make(chan struct{})
-	var group sync.WaitGroup
-	group.Go(func() {
-		value := valueOf(1, 64<<10)
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			p.put(keyOf(i), value)
-		}
-	})
-	collect("works")
-	close(stop)
-	group.Wait()
 }
 
 // One that floods, by as many connections as it likes, does not make turns long: that is what
