@@ -29,6 +29,17 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "holder:", runHolder(dir))
 		os.Exit(1)
 	}
+	if number := os.Getenv(forbidVariable); number != "" {
+		fmt.Fprintln(os.Stderr, "forbid:", becomeConfined(number)) // or another program by now
+		os.Exit(1)
+	}
+	if dir := os.Getenv(confinedVariable); dir != "" {
+		if err := runConfined(dir); err != nil {
+			fmt.Fprintln(os.Stderr, "confined:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

@@ -59,7 +59,7 @@ type Config struct {
 	Write       engine.WriteMode
 
 	Access Access
-	HTTP   string // HOST:PORT of /metrics, /healthz and /readyz; empty: none
+	HTTP   string // HOST:PORT of /metrics, /healthz and /readyz, without HOST on 127.0.0.1; empty: none
 	// Engine carries out the I/O. The zero one is io_uring, or epoll where the kernel refuses that.
 	Engine  ring.Engine
 	Spin    time.Duration // how long the loop looks for work before it sleeps

@@ -109,9 +109,7 @@ func openListener(addr string, a *Access) (listener, error) {
 
 // openTCP listens on HOST:PORT.
 func openTCP(addr string) (listener, error) {
-	if host, port, err := net.SplitHostPort(addr); err == nil && host == "" {
-		addr = net.JoinHostPort("127.0.0.1", port) // all addresses have a name: 0.0.0.0 or ::
-	}
+	addr = orLoopback(addr)
 	network := tcpNetwork(addr)
 	l, err := net.Listen(network, addr)
 	for n := 0; n < lockTries && errors.Is(err, unix.EADDRINUSE); n++ {
@@ -143,6 +141,14 @@ func openTCP(addr string) (listener, error) {
 	}
 	at, ok := l.Addr().(*net.TCPAddr)
 	return listener{addr: "tcp:" + l.Addr().String(), fd: fd, open: !ok || !at.IP.IsLoopback()}, nil
+}
+
+// orLoopback names the host of HOST:PORT where none is given: all addresses have a name, 0.0.0.0 or ::.
+func orLoopback(addr string) string {
+	if host, port, err := net.SplitHostPort(addr); err == nil && host == "" {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return addr
 }
 
 // tcpNetwork is the network of package net to listen on HOST:PORT: who gives an IPv4 address,

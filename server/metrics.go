@@ -126,7 +126,8 @@ type web struct {
 
 // openWeb listens on addr, HOST:PORT.
 func openWeb(addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
+	addr = orLoopback(addr)
+	l, err := net.Listen(tcpNetwork(addr), addr)
 	if err != nil {
 		return nil, fmt.Errorf("server: serve metrics on %s: %w: give another address, or none", addr, err)
 	}

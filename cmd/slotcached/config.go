@@ -321,12 +321,8 @@ func (c *command) metrics(cfg *server.Config, log *slog.Logger) error {
 		if cfg.HTTP == "" {
 			return nil
 		}
-		host, port, err := net.SplitHostPort(cfg.HTTP)
-		if err != nil {
+		if _, _, err := net.SplitHostPort(cfg.HTTP); err != nil {
 			return flags.Usagef("--http: %w: give HOST:PORT", err)
-		}
-		if host == "" {
-			cfg.HTTP = net.JoinHostPort("127.0.0.1", port) // all addresses have a name: 0.0.0.0 or ::
 		}
 		return nil
 	}

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -226,6 +229,47 @@ func TestAForeignDirectoryIsNotEaten(t *testing.T) {
 	r := cmdtest.Run(t, nil, "slotcached", cmdtest.Small(dir)...)
 	require.Equal(t, 1, r.Code, r.Stderr)
 	require.FileExists(t, photo)
+}
+
+// listening lists where this machine listens on a TCP port, as the kernel writes it: in hexadecimal,
+// the bytes of each word the last first.
+func listening(t *testing.T, port string) []string {
+	t.Helper()
+	n, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	var at []string
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			if host, p, ok := strings.Cut(f[1], ":"); ok && p == fmt.Sprintf("%04X", n) && f[3] == "0A" {
+				at = append(at, host)
+			}
+		}
+	}
+	return at
+}
+
+// TestMetricsAreOnLoopbackUnlessAnotherAddressIsNamed: numbers of the server for whoever asks on the
+// network. Without a host they are on 127.0.0.1; all addresses have to be named.
+func TestMetricsAreOnLoopbackUnlessAnotherAddressIsNamed(t *testing.T) {
+	require.True(t, strings.HasPrefix(defaultHTTP, "127.0.0.1:"))
+	_, port, err := net.SplitHostPort(freeAddr(t))
+	require.NoError(t, err)
+	for host, want := range map[string]string{"": "0100007F", "127.0.0.1": "0100007F", "0.0.0.0": "00000000"} {
+		t.Run(host+":"+port, func(t *testing.T) {
+			dir := cmdtest.Dir(t)
+			s := cmdtest.Start(t, "--listen", cmdtest.Addr(dir), "--l1-size", "16MiB", "--l2-dir=", "--http", host+":"+port)
+			at := listening(t, port)
+			require.NotEmpty(t, scrape(t, "127.0.0.1:"+port))
+			s.Kill()
+			require.Equal(t, []string{want}, at)
+		})
+	}
 }
 
 func TestOnlyTheDefaultMetricsAddressMayBeTaken(t *testing.T) {
