@@ -73,7 +73,7 @@ type Options struct {
 	// way from and to the disk: it bounds what is in flight, and the longest value.
 	// It is memory of its own, outside the Go heap. The default is [DefaultMemory].
 	Memory int64
-	// MaxEntries is how many values the store can hold at most. Each takes about 64
+	// MaxEntries is how many values the store can hold at most. Each takes about 72
 	// bytes of memory. The default is one for each 64 KiB of Size.
 	MaxEntries int
 	// WriteLimit is the most bytes written to the disk in a second. The default is no limit.

@@ -19,6 +19,8 @@ const (
 	L1SizeMin = 1 << 20
 	// L2SizeMin is the smallest disk tier, in bytes.
 	L2SizeMin = 16 << 20
+	// L2RecordsMax is the most that Config.L2Records may be.
+	L2RecordsMax = 1 << 28
 	// ConnsMax is the most that Limits.Conns may be.
 	ConnsMax = 1 << 20
 	// readyMax is how much of the pool is reserved before the server is ready, in bytes, if
@@ -51,6 +53,9 @@ type Config struct {
 
 	L2Dir  string // directory of the disk tier; empty: none
 	L2Size int64  // bytes it may take on disk
+	// L2Records is how many values it holds at most, whatever their size: each takes 72 bytes of
+	// memory. 0: one for each 64 KiB of L2Size, but not less than 4,096 and not more than 16 Mi.
+	L2Records int
 	// L2WriteLimit is the most bytes written to it in a second; 0: no limit.
 	L2WriteLimit int64
 	Admit        engine.AdmitMode
@@ -142,6 +147,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("server: a pool of %d bytes: give it %d at least", c.L1Size, L1SizeMin)
 	case c.L2Dir != "" && c.L2Size < L2SizeMin:
 		return fmt.Errorf("server: %d bytes of disk in %s: give it %d at least", c.L2Size, c.L2Dir, L2SizeMin)
+	case c.L2Records < 0 || c.L2Records > L2RecordsMax:
+		return fmt.Errorf("server: %d values in the disk tier: give 1 to %d, or 0 for the default", c.L2Records, L2RecordsMax)
 	case c.L2WriteLimit < 0:
 		return fmt.Errorf("server: a limit of %d bytes a second for the disk tier: give 0 for none, or more", c.L2WriteLimit)
 	case c.L2StallTime < 0:

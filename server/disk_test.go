@@ -91,3 +91,31 @@ func TestAGracefulStopWritesWhatIsOnlyInMemory(t *testing.T) {
 		require.True(t, bytes.Equal(valueOf(i, 200_000), got))
 	}
 }
+
+// Many small values evict each other from a disk that is nearly empty: the index has room for as many
+// as it is told to.
+func TestTheDiskHoldsAsManySmallValuesAsAskedFor(t *testing.T) {
+	const count, byDefault = 4500, 4096
+	for records, fits := range map[int]bool{0: false, 2 * count: true} {
+		r := start(t, func(c *server.Config) {
+			c.L2Dir, c.L2Size, c.L2Records = filepath.Join(t.TempDir(), "l2"), 64<<20, records
+			c.Limits.Objects = 1024 // what memory has no place for is on disk
+		})
+		p := greet(t, r)
+		p.register(4096)
+		value := valueOf(1, 100)
+		for i := range count {
+			p.put(keyOf(i), value)
+		}
+		eventually(t, "all is written", func() bool { return p.stats()["spilled_bytes_total"] == uint64(count*len(value)) })
+		all := p.stats()
+		t.Logf("%d asked for: %d of %d values on disk", records, all["l2_records"], count)
+		if fits {
+			require.EqualValues(t, count, all["l2_records"])
+			require.Zero(t, all["l2_evicted_records_total"])
+		} else {
+			require.LessOrEqual(t, all["l2_records"], uint64(byDefault))
+		}
+		r.stop()
+	}
+}

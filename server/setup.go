@@ -365,7 +365,7 @@ func (s *Server) recoverLog(seed uint64) (*seglog.Log, error) {
 		return nil, nil
 	}
 	log, report, err := seglog.Recover(seglog.Config{
-		Size: segdir.Usable(s.cfg.L2Size), Arena: s.r.arena, Seed: seed, WriteLimit: s.cfg.L2WriteLimit, StallTime: s.cfg.L2StallTime,
+		Size: segdir.Usable(s.cfg.L2Size), Arena: s.r.arena, Seed: seed, MaxEntries: s.cfg.L2Records, WriteLimit: s.cfg.L2WriteLimit, StallTime: s.cfg.L2StallTime,
 		IOSize: diskIOSize,
 		Nonce: func() (nonce [16]byte) {
 			_, _ = rand.Read(nonce[:]) // never fails

@@ -42,6 +42,7 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--l2-size", "1MiB"}, "--l2-size: 1MiB is less than 16MiB"},
 		{[]string{"--spin=-1s"}, "--spin"},
 		{[]string{"--look=-1s"}, "--look"},
+		{[]string{"--l2-records=-1"}, "--l2-records: -1 is not between 1 and"},
 		{[]string{"--connections", "0"}, "--connections: 0 is not between 1 and"},
 		{[]string{"--connections", "99999999"}, "--connections"},
 		{[]string{"--reap-after=-1s"}, "--reap-after"},
