@@ -1,6 +1,10 @@
 package main
 
 import (
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,4 +59,28 @@ func TestANodeThatIsNotThereIsRefused(t *testing.T) {
 	require.Equal(t, 1, r.Code, r.Stderr)
 	require.Contains(t, r.Stderr, "node 1023")
 	cmdtest.Start(t, append(cmdtest.Small(dir), "--numa", "interleave")...)
+}
+
+// TestTheDefaultPoolFitsTheContainer: a pool made for the machine's memory is killed for the limit of
+// its container. Without --l1-size it is a quarter of what the control groups leave, of both versions.
+func TestTheDefaultPoolFitsTheContainer(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can have control groups of its own")
+	}
+	const script = `mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory || exit 1
+		for f in memory.max memory/memory.limit_in_bytes; do echo $0 > /sys/fs/cgroup/$f; done
+		for f in memory.current memory/memory.usage_in_bytes; do echo 0 > /sys/fs/cgroup/$f; done
+		exec "$@"`
+	for _, limit := range []int{256 << 20, 128 << 20} {
+		dir := cmdtest.Dir(t)
+		s := cmdtest.StartAs(t, func(c *exec.Cmd) {
+			c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // its mounts are its own
+			c.Args = append([]string{"sh", "-c", script, strconv.Itoa(limit), c.Path}, c.Args[1:]...)
+			c.Path = "/bin/sh"
+		}, "--listen", cmdtest.Addr(dir), "--l2-dir=", "--http=")
+		r := cmdtest.Run(t, nil, "slotcache", "--addr", cmdtest.Addr(dir), "stats")
+		require.Zero(t, r.Code, r.Stderr)
+		require.Equal(t, strconv.Itoa(limit/4), cmdtest.Fields(r.Stdout)["l1_capacity_bytes"])
+		s.Kill()
+	}
 }
