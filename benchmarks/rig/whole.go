@@ -210,7 +210,7 @@ const (
 	residentSize = 4096 // of an object, in bytes: a slot of its own, and a record on disk
 	residentSlot = 4096 // what it takes of the pool
 
-	settleTime = 30 * time.Second
+	settleTime = 3 * time.Minute // a machine with other work populates 8 GiB in no less than one
 	settleStep = 20 * time.Millisecond
 )
 
