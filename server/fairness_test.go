@@ -1,13 +1,17 @@
 package server
 
 import (
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/slotcache/slotcache/proto"
+	"github.com/slotcache/slotcache/ring"
+	"github.com/slotcache/slotcache/ring/ringtest"
 	"github.com/slotcache/slotcache/server/engine"
 )
 
@@ -82,4 +86,83 @@ func TestALookupOfTensOfThousandsOfKeysTakesATurnForEachFrame(t *testing.T) {
 	r.step()
 	require.Empty(t, core.conns)
 	require.Zero(t, r.conns[1].in.Unread())
+}
+
+// A replier is a core that answers one connection, and looks at what its peer has when the
+// frames of another are stepped.
+type replier struct {
+	recorder
+	r       *reactor
+	answers engine.ConnID
+	step    func()
+}
+
+func (c *replier) Step(ev *engine.Event) {
+	switch {
+	case ev.Kind != engine.EventFrame:
+	case ev.Conn == c.answers:
+		c.r.Send(ev.Conn, []byte("pong"))
+	default:
+		c.step()
+	}
+}
+
+// One lookup of tens of thousands of keys while eviction runs: what others are answered goes out before its next
+// frame is stepped, and what they are answered afterwards in the same turn is not forgotten.
+func TestRepliesGoOutBeforeTheNextFrameOfALongLookup(t *testing.T) {
+	opened, err := ring.Open(ringtest.Engine(t), ring.Config{Ops: 8, Control: 16})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, opened.Ring.Close()) }()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer closeFd(ends[0])
+	defer closeFd(ends[1])
+	r := &reactor{ring: opened.Ring, conns: make([]conn, 3), segments: make([]segment, 1), completions: make([]ring.Completion, 0, 16)}
+	defer r.buffers.close()
+	for i := range r.conns {
+		c := &r.conns[i]
+		c.id = engine.NewConnID(uint32(i), 1)
+		c.fd = ends[0]
+		c.in.Init(nil, &r.spares)
+		c.moveTo(connOpen)
+	}
+	big, small := r.conns[1].id, r.conns[2].id
+	var got []byte
+	read := func() int {
+		var p [64]byte
+		n, _ := unix.Read(ends[1], p[:]) // none: EAGAIN
+		got = append(got, p[:max(n, 0)]...)
+		return n
+	}
+	stepped := 0
+	r.core = &replier{r: r, answers: small, step: func() {
+		if stepped++; stepped > 1 { // the first is new in its turn
+			require.Equal(t, 4, read())
+			r.Send(small, []byte("late"))
+		}
+	}}
+	body := proto.AppendLookup(nil, &proto.Lookup{Group: 1, Keys: make([]proto.Key, proto.MaxKeys)})
+	var all []byte
+	for range 2 {
+		all = proto.AppendFrame(all, proto.Header{Op: proto.OpLookup, Flags: proto.FlagNoReply}, body, 0)
+	}
+	r.feed(big, all)
+	r.events = append(r.events, engine.Event{Kind: engine.EventFrame, Conn: small, Body: proto.AppendFrame(nil, proto.Header{Op: proto.OpPing}, nil, 0)})
+	r.stats.Turns++
+	r.step()
+	require.Equal(t, 2, stepped)
+	r.advance(&r.conns[2]) // as the flush of this turn does, in which nothing is known of the try
+	r.conns[2].marks, r.touched = 0, r.touched[:0]
+	require.NoError(t, r.ring.Submit())
+	require.Equal(t, -1, read())
+	r.completions = r.ring.Collect(r.completions) // nothing failed
+	require.Empty(t, r.completions)
+	r.resolve()
+	require.NotZero(t, r.conns[2].marks&markTouched)
+	r.advance(&r.conns[2])
+	require.NoError(t, r.ring.Submit())
+	require.Equal(t, 4, read())
+	require.Equal(t, "ponglate", string(got))
 }

@@ -212,6 +212,9 @@ func (r *reactor) step() {
 		r.stepDeferred()
 	}
 	r.events = r.events[:0]
+	if len(r.resumed) > 0 {
+		r.hasten()
+	}
 	r.stepResumed()
 	if at, ok := r.core.NextTick(); ok && at <= r.now {
 		r.ev = engine.Event{Kind: engine.EventTick, Now: r.now}
