@@ -39,9 +39,10 @@ type Config struct {
 	// ShmName says how the pool is shared. Nil: it has no name, and its descriptor is passed
 	// to clients on Unix sockets. Empty: it is not shared, and bytes travel through the
 	// socket. Else its name in /dev/shm.
-	ShmName *string
-	ShmMode os.FileMode // of a named pool; 0: 0600
-	ShmDir  string      // of a named pool, which clients must know; empty: /dev/shm
+	ShmName  *string
+	ShmMode  os.FileMode // of a named pool; 0: 0600
+	ShmGroup *uint32     // of a named pool; nil: as the directory has it
+	ShmDir   string      // of a named pool, which clients must know; empty: /dev/shm
 
 	HugePages l1.HugePages // whether the pool is of huge pages
 	Placement l1.Placement // on which NUMA nodes it is

@@ -195,6 +195,9 @@ func (s *Server) openPool() error {
 	}
 	if s.cfg.ShmName != nil && *s.cfg.ShmName != "" {
 		cfg.Mode, cfg.Name, cfg.FileMode, cfg.Dir = l1.ModeNamed, *s.cfg.ShmName, s.cfg.ShmMode, s.cfg.ShmDir
+		if s.cfg.ShmGroup != nil {
+			cfg.Group = int(*s.cfg.ShmGroup)
+		}
 	}
 	pool, err := l1.Open(cfg)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,4 +46,22 @@ func TestTokensSeparateTeams(t *testing.T) {
 	require.Zero(t, r.Code, r.Stderr)
 	require.Contains(t, r.Stderr, "worker registered")
 	require.Contains(t, r.Stderr, "it can read and write the whole pool")
+}
+
+// A named pool has the group and the mode that were asked for, whatever the umask and the directory say.
+func TestANamedPoolIsForItsGroup(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("giving a file to a foreign group takes root")
+	}
+	for want, flags := range map[os.FileMode][]string{0o660: nil, 0o640: {"--shm-mode", "0640"}} {
+		name := fmt.Sprintf("group-test-%d", os.Getpid())
+		s := cmdtest.Start(t, append(append(cmdtest.Small(cmdtest.Dir(t)), "--shm-name", name, "--shm-group", "12345"), flags...)...)
+		info, err := os.Stat("/dev/shm/slotcache_l1_pool_" + name)
+		require.NoError(t, err)
+		require.Equal(t, want, info.Mode().Perm())
+		require.EqualValues(t, 12345, info.Sys().(*syscall.Stat_t).Gid)
+		s.Signal(syscall.SIGTERM)
+		require.Zero(t, s.Wait().Code)
+		require.NoFileExists(t, "/dev/shm/slotcache_l1_pool_"+name)
+	}
 }

@@ -51,6 +51,7 @@ type command struct {
 	L2Admit  string        `name:"l2-admit" help:"Which objects go to disk at all: all, seen-twice (those stored or used a second time), tinylfu (the same, as far as a frequency sketch remembers them)." enum:"all,seen-twice,tinylfu" default:"all"`
 	ShmName  *string       `name:"shm-name" help:"Name of the pool in /dev/shm; an empty one for no shared memory. Default: a nameless pool whose descriptor is passed." placeholder:"NAME"`
 	ShmMode  *string       `name:"shm-mode" help:"Mode of a named pool. Default: 0600." placeholder:"MODE"`
+	ShmGroup string        `name:"shm-group" help:"Group of a named pool, by name or number. Its members may use the pool, unless --shm-mode says otherwise." placeholder:"GROUP"`
 	ShmDir   string        `name:"shm-dir" help:"Directory of a named pool, a tmpfs or hugetlbfs, which clients must be told of. Default: /dev/shm." placeholder:"DIR"`
 	Huge     string        `name:"hugepages" help:"Huge pages for the pool: off, try (else others, and the log says why) or on (else it does not start). Without a name it takes pages of 2MiB that vm.nr_hugepages has set aside, with one those of --shm-dir." enum:"off,try,on" default:"off"`
 	NUMA     string        `name:"numa" help:"Where the pool lies on a machine of several NUMA nodes: interleave (over all) or bind:N (on node N). Default: as the kernel has it." placeholder:"WHERE"`
@@ -195,6 +196,16 @@ func (c *command) share(cfg *server.Config, _ *slog.Logger) error {
 		if err := checkMemory(c.ShmDir); err != nil {
 			return err
 		}
+	}
+	if c.ShmGroup != "" {
+		id, err := groupID(c.ShmGroup)
+		if err == nil && !named {
+			err = errors.New("only a named pool has a group; give --shm-name")
+		}
+		if err != nil {
+			return flags.Usagef("--shm-group: %w", err)
+		}
+		cfg.ShmGroup, cfg.ShmMode = &id, 0o660
 	}
 	if c.ShmMode == nil {
 		return nil

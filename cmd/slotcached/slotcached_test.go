@@ -64,6 +64,8 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--log-level", "loud"}, "log-level"},
 		{[]string{"--http", "nowhere"}, "HOST:PORT"},
 		{[]string{"--shm-mode", "999"}, "octal"},
+		{[]string{"--shm-group", "12345"}, "give --shm-name"},
+		{[]string{"--shm-group", "no-such-group", "--shm-name", "a"}, "--shm-group"},
 		{[]string{"--shm-dir", "/dev/shm"}, "give --shm-name"},
 		{[]string{"--shm-dir", "/proc", "--shm-name", "a"}, "neither a tmpfs nor a hugetlbfs"},
 		{[]string{"--hugepages", "maybe"}, "off"},
