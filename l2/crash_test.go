@@ -159,6 +159,12 @@ func TestAKilledWriterLosesNothingAcknowledged(t *testing.T) {
 		s := open(t, dir, crashOptions)
 		require.Zero(t, s.Stats().BadRecords)
 		buf := make([]byte, 1<<20)
+		underWay := uint64(0)
+		for key := range crashKeys {
+			if j.begun[key] != j.ended[key] {
+				underWay++
+			}
+		}
 		for key := range crashKeys {
 			n, err := s.Get(ctx, fmt.Appendf(nil, "key %d", key), buf)
 			ended, begun := j.ended[key], j.begun[key]
@@ -182,7 +188,7 @@ func TestAKilledWriterLosesNothingAcknowledged(t *testing.T) {
 			}
 			j.ended[key] = got // what was seen stays
 		}
-		require.EqualValues(t, 0, s.Stats().BadRecords)
+		require.LessOrEqual(t, s.Stats().BadRecords, underWay, "more than headers that went out beside their values")
 		require.NoError(t, s.Close())
 		half, err := filepath.Glob(filepath.Join(dir, "*.tmp")) // while it is open it may be making one itself
 		require.NoError(t, err)

@@ -2,14 +2,17 @@ package seglog
 
 // groupState is where a group is in its life.
 //
-//	       open         close             parts done          header's completion
-//	free --------> open -----> closed -----------------> header -----------------> free
-//	                 |            |  (nothing left to list)                         ^
-//	                 | failed I/O |------------------------------------------------>|
-//	                 +------------+-----> failing --- last I/O ended ---------------+
+//	       open         close             parts done, or early   header's completion
+//	free --------> open -----> closed --------------------> header -----------------> free
+//	                 |            |                            |                       ^
+//	                 |            |                            | values in flight      |
+//	                 |            |                            +-------> values -------+
+//	                 |            |  (nothing left to list)                 last ended |
+//	                 | failed I/O |--------------------------------------------------->|
+//	                 +------------+-----> failing --- last I/O ended ------------------+
 //
-// A group is the unit of atomicity: its values are written first, wherever their completions fall, and its header block, which
-// alone makes them exist, goes out when the last of them and all checksums have come back.
+// A group's header block alone makes its values exist, and it has their checksums. As a rule it goes out when the last of them has
+// come back. It goes out beside them, early, where nothing depends on that order (Log.early).
 type groupState uint8
 
 const (
@@ -17,6 +20,7 @@ const (
 	groupOpen               // puts may be appended; it is Log.open
 	groupClosed             // waits for its puts' I/Os
 	groupHeader             // the header block is being written
+	groupValues             // it is written, or was not, and values that it lists are in flight
 	groupFailing            // an I/O failed: the header will not be written
 )
 
@@ -24,13 +28,14 @@ var groupMoves = moves{
 	groupFree:    to(groupOpen),
 	groupOpen:    to(groupClosed, groupFailing),
 	groupClosed:  to(groupHeader, groupFailing, groupFree),
-	groupHeader:  to(groupFree),
+	groupHeader:  to(groupFree, groupValues),
+	groupValues:  to(groupFree),
 	groupFailing: to(groupFree),
 }
 
 // String names the state.
 func (s groupState) String() string {
-	names := [...]string{"free", "open", "closed", "header", "failing"}
+	names := [...]string{"free", "open", "closed", "header", "values", "failing"}
 	if int(s) < len(names) {
 		return names[s]
 	}
@@ -62,6 +67,8 @@ type group struct {
 	waiting uint32 // puts that are not ready, or dying (of no meaning once it is failing)
 	state   groupState
 	kind    groupKind
+	late    bool // the header waits for the values
+	failed  bool // values: the header was not written
 }
 
 // openGroup opens a group at the active segment's tail, with room for blocks more and records items behind its header.
@@ -144,6 +151,7 @@ func (l *Log) placePut(i uint32) {
 	g.length += n
 	s.tail += n
 	s.planned++
+	g.late = g.late || p.copied || packed(p.rec.size)
 	if !p.ready() {
 		g.waiting++
 		l.workOf(p).push(l.puts.links, i)
@@ -170,10 +178,10 @@ func (l *Log) advance(i uint32) {
 	g := &l.groups[i]
 	switch g.state {
 	case groupClosed:
-		if g.waiting == 0 {
+		if g.waiting == 0 || l.early(g) {
 			l.list(i)
 		}
-	case groupFailing:
+	case groupFailing, groupValues:
 		if g.live == 0 {
 			l.releaseGroup(i)
 		}
@@ -181,7 +189,42 @@ func (l *Log) advance(i uint32) {
 	}
 }
 
-// list queues the header of group i, all of whose parts are on disk. Puts that died meanwhile are not in it.
+// early says whether the header of group g, which is closed, may go out beside its values. If the process dies before they are
+// written it lists what is not there, which the checksums tell: a read finds nothing. So all of them have to be known, and there
+// must be nothing that the record of such a value would hide, neither a record of its key nor one on its way.
+func (l *Log) early(g *group) bool {
+	if g.kind != groupPuts || g.late {
+		return false
+	}
+	for _, it := range g.items[:g.count] {
+		if p := l.puts.at(it); it != 0 && (p.state != putWriting || p.sum != sumDone) {
+			return false
+		}
+	}
+	for _, it := range g.items[:g.count] {
+		if it != 0 && !l.alone(it) {
+			g.late = true
+			return false
+		}
+	}
+	return true
+}
+
+// alone says whether neither the index nor another put has the key of put i.
+func (l *Log) alone(i uint32) bool {
+	p := l.puts.at(i)
+	if e := l.index.find(p.digest); e != 0 && !l.index.entries[e].ghost() {
+		return false
+	}
+	for k := l.putKeys.first(p.hash); k != 0; k = l.putKeys.after(k) {
+		if k != i && l.puts.at(k).digest == p.digest && l.puts.at(k).state != putQueued && l.puts.at(k).state != putDropped {
+			return false
+		}
+	}
+	return true
+}
+
+// list queues the header of group i, all of whose parts are on disk, or go there beside it. Puts that died meanwhile are not in it.
 func (l *Log) list(i uint32) {
 	g := &l.groups[i]
 	if g.kind == groupPuts && g.live == 0 {
@@ -220,6 +263,9 @@ func (l *Log) failGroup(i uint32) {
 	if g.state == groupFailing {
 		return
 	}
+	if g.state == groupHeader || g.state == groupValues {
+		panic("l2/seglog: a group fails whose header is out")
+	}
 	if l.open == i {
 		l.sealPack()
 		l.open = none
@@ -240,25 +286,62 @@ func (l *Log) headerDone(i uint32, ok bool) {
 	if ok {
 		s.failures = 0
 	}
+	kind, segment := g.kind, g.segment
+	if g.waiting > 0 {
+		move(groupMoves, "group", &g.state, groupValues)
+		g.failed = !ok
+	}
 	for slot := range g.count {
 		it := g.items[slot]
 		switch {
 		case it == 0:
-		case g.kind == groupPuts:
-			l.putListed(it, g.segment, ok)
-		default:
-			l.fenceListed(it, g.segment, ok)
+		case g.kind != groupPuts:
+			l.fenceListed(it, segment, ok)
+			g.live--
+		case l.puts.at(it).ready():
+			l.putListed(it, segment, ok && !l.puts.at(it).failed)
+			g.items[slot] = 0
+			g.live--
+		case !ok:
+			l.forsake(it, i)
 		}
 	}
-	g.live = 0
-	kind, segment := g.kind, g.segment
-	l.releaseGroup(i)
+	if g.live == 0 {
+		l.releaseGroup(i)
+	}
 	switch {
 	case !ok:
 		l.fail(segment)
 	case kind == groupProbe:
 		l.heal()
 	}
+}
+
+// forsake hands out no more I/Os for put i of group gi, which a header lists. It ends without success, with the last of those in flight.
+func (l *Log) forsake(i, gi uint32) {
+	p := l.puts.at(i)
+	p.failed = true
+	if !p.issuing() {
+		return
+	}
+	l.work.remove(l.puts.links, i)
+	p.issued = AlignUp(p.rec.size)
+	l.listedAdvance(i, gi)
+}
+
+// listedAdvance looks at put i of group gi, which a header lists, after one of its I/Os has ended, or is not to be handed out any more.
+func (l *Log) listedAdvance(i, gi uint32) {
+	p, g := l.puts.at(i), &l.groups[gi]
+	if !p.ready() {
+		return
+	}
+	g.waiting--
+	if g.state != groupValues {
+		return // it ends with the header
+	}
+	g.items[p.slot] = 0
+	g.live--
+	l.putListed(i, g.segment, !g.failed && !p.failed)
 }
 
 // putListed ends put i, whose group's header was written, or may have been.

@@ -174,11 +174,11 @@ func (l *Log) checkPuts() error {
 				return fmt.Errorf("put %d (%v) is not in its group", i, p.state)
 			}
 			listed := p.state == putListed || p.state == putOvertaken
-			if listed != (g.state == groupHeader) || p.state == putDying && p.flying == 0 {
+			if listed != (g.state == groupHeader || g.state == groupValues) || g.state == groupValues && p.ready() || p.state == putDying && p.flying == 0 {
 				return fmt.Errorf("put %d (%v, %d I/Os) in a group %v", i, p.state, p.flying, g.state)
 			}
 			switch {
-			case p.state != putWriting || !p.issuing():
+			case p.state == putDying || !p.issuing():
 			case p.copied:
 				copying++
 			default:
@@ -210,7 +210,7 @@ func (l *Log) checkGroups() error {
 				continue
 			}
 			live++
-			if p := l.puts.items; g.kind == groupPuts && (p[it].state == putDying || p[it].state == putWriting && !p[it].ready()) {
+			if p := l.puts.items; g.kind == groupPuts && (p[it].state == putDying || !p[it].ready()) {
 				waiting++
 			}
 		}
@@ -220,7 +220,7 @@ func (l *Log) checkGroups() error {
 		if (g.state == groupOpen) != (l.open == uint32(i)) || g.block+g.length > l.segs[g.segment].tail {
 			return fmt.Errorf("group %d (%v): open is %d, blocks [%d, +%d)", i, g.state, l.open, g.block, g.length)
 		}
-		if g.state == groupClosed && waiting == 0 || g.state == groupFailing && live == 0 {
+		if g.state == groupClosed && (waiting == 0 || l.early(g)) || (g.state == groupFailing || g.state == groupValues) && live == 0 {
 			return fmt.Errorf("group %d (%v) was left behind", i, g.state)
 		}
 	}

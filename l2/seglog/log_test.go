@@ -3,7 +3,9 @@ package seglog
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -88,27 +90,99 @@ func TestTheQueueIsBounded(t *testing.T) {
 	require.True(t, r.l.Put(&k, Mem{Len: 4096}, 100, 9))
 }
 
-func TestPutsAreVisibleOnlyAfterTheHeader(t *testing.T) {
-	r := newRig(t, 4, nil)
-	r.run() // the first segment becomes ready
-	r.put(1, 40000)
-	r.put(2, 40000)
-	r.l.Flush()
-	var writes int
-	for {
-		io, ok := r.l.NextIO()
-		if !ok {
-			break
-		}
-		require.False(t, r.has(1) || r.has(2))
-		u := r.l.ops[uint32(io.ID)].task.use
-		require.False(t, u == useHeader && writes != 2, "the header is the last to be written")
-		if u == usePayload {
-			writes++
-		}
-		r.done(*io)
+func TestPutsAreVisibleOnlyWithHeaderAndValue(t *testing.T) {
+	const size = 40000
+	for _, c := range []struct {
+		name string
+		old  bool  // there is a record of one of the keys
+		size int64 // of the one put second
+		late bool
+	}{
+		{"new keys", false, size, false},
+		{"one that is there", true, size, true},
+		{"one that is packed", false, 100, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, 4, nil)
+			r.run() // the first segment becomes ready
+			if c.old {
+				r.store(2, size)
+			}
+			r.putSummed(1, size)
+			r.putSummed(2, c.size)
+			r.l.Flush()
+			values, headers := 0, 0
+			for {
+				io, ok := r.l.NextIO()
+				if !ok {
+					break
+				}
+				require.False(t, r.has(1) && (headers == 0 || values == 0))
+				if u := r.l.ops[uint32(io.ID)].task.use; u == useHeader {
+					require.Equal(t, c.late, values == 2, "the header is the last to be written, or the first")
+					headers++
+				} else if u == usePayload || u == usePack {
+					require.Equal(t, !c.late, headers == 1)
+					values++
+				}
+				r.done(*io)
+				r.check()
+			}
+			require.True(t, r.has(1) && r.has(2))
+		})
 	}
-	require.True(t, r.has(1) && r.has(2))
+}
+
+// A group's header may be there and one of its values not: because that could not be written, or because the process died before.
+func TestAHeaderWithoutItsValueIsAMiss(t *testing.T) {
+	const size = 40000
+	for _, c := range []struct{ died, headerLast bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
+		t.Run(fmt.Sprintf("died %t, header last %t", c.died, c.headerLast), func(t *testing.T) {
+			r := newRig(t, 6, nil)
+			r.run()
+			a, b := r.putSummed(1, size), r.putSummed(2, size)
+			k := key(2)
+			value := int64(0) // of key 2, where it lies
+			r.broken = func(io *IO) int64 {
+				if io.Kind != IOWrite || r.l.ops[uint32(io.ID)].task.use != usePayload || r.l.puts.at(r.l.ops[uint32(io.ID)].task.owner).rec.key != k {
+					return 0
+				}
+				value = io.Addr.Off
+				return -5
+			}
+			r.l.Flush()
+			ios := r.handed()
+			if c.headerLast {
+				slices.Reverse(ios)
+			}
+			for _, io := range ios {
+				r.done(io)
+				r.check()
+			}
+			r.run()
+			require.NotZero(t, value)
+			require.Equal(t, ResultOK, r.ended[a].Result)
+			require.Equal(t, ResultIO, r.ended[b].Result)
+			require.False(t, r.has(2))
+			r.sees(1, size)
+			r.broken = nil
+			if c.died {
+				r.restart()
+				require.True(t, r.has(2), "the header is there")
+				require.Nil(t, r.load(2))
+				require.EqualValues(t, 1, r.l.Stats().BadRecords)
+			} else {
+				r.tick(2 * time.Second)
+				require.NotZero(t, r.delete(2), "the header may be there: a tombstone is due")
+				r.run()
+			}
+			require.False(t, r.has(2))
+			r.store(2, size)
+			r.restart()
+			r.sees(1, size)
+			r.sees(2, size)
+		})
+	}
 }
 
 func TestTheLastPutWinsWhateverOrderItsIOsEnd(t *testing.T) {

@@ -4,7 +4,7 @@ import "github.com/zeebo/xxh3"
 
 // putState is where a put is in its life.
 //
-//	        Put            append             header goes out
+//	        Put            append             header goes out, maybe early
 //	free -----> queued ----------> writing ------------------> listed
 //	 ^            |                   | delete, clear,            | delete
 //	 |            | delete            | failed I/O                v
@@ -76,6 +76,7 @@ type put struct {
 	// Its place in a pack.
 	pack     uint32
 	packOff  int64
+	failed   bool // it is listed, and its value could not be written
 	packLeft bool // it is still to be copied into the pack
 	packWait bool // it is in the pack, which is not written: that counts as an I/O in flight
 }
@@ -247,9 +248,13 @@ func (l *Log) payloadDone(i uint32, ok bool) {
 	p.flying--
 	g := p.group
 	if !ok {
-		// What this block holds now is unknown, and a header that lists it would be a lie.
-		l.failGroup(g)
-		l.fail(l.groups[g].segment)
+		segment := l.groups[g].segment
+		if p.state == putListed || p.state == putOvertaken {
+			p.failed = true // what was handed out of it was all, or is soon
+		} else { // What this block holds now is unknown, and a header that lists it would be a lie.
+			l.failGroup(g)
+		}
+		l.fail(segment)
 	}
 	l.putAdvance(i, g)
 }
@@ -288,7 +293,9 @@ func (l *Log) putAdvance(i, g uint32) {
 		}
 	case putDying:
 		l.settle(i)
-	case putFree, putQueued, putDropped, putListed, putOvertaken:
+	case putListed, putOvertaken:
+		l.listedAdvance(i, g)
+	case putFree, putQueued, putDropped:
 		return
 	}
 	l.advance(g)

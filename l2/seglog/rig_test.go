@@ -85,6 +85,18 @@ func (r *rig) put(n int, size int64) Token {
 	return r.tok
 }
 
+// putSummed is put with the value's checksum.
+func (r *rig) putSummed(n int, size int64) Token {
+	r.t.Helper()
+	r.tok++
+	slot := int64(r.tok%8) * rigSlot
+	v := value(n, size)
+	copy(r.pool[slot:], v)
+	k := key(n)
+	require.True(r.t, r.l.PutSummed(&k, Mem{Off: slot, Len: rigSlot}, size, xxh3.Hash(v), r.tok))
+	return r.tok
+}
+
 // store puts and awaits it.
 func (r *rig) store(n int, size int64) {
 	r.t.Helper()

@@ -37,6 +37,9 @@ func busy(t *testing.T, change func(*Config)) *rig {
 		require.True(t, r.l.PutSummed(&k, Mem{Off: int64(n) * rigSlot, Len: rigSlot}, 200000, 1, Token(2000+n)))
 	}
 	r.l.Flush()
+	header, ok := r.l.NextIO() // is before all others
+	require.True(t, ok)
+	r.done(*header)
 	return r
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/zeebo/xxh3"
 )
 
 // A simPut is what the model knows of one put. Its number is its place in simModel.puts, and in its bytes.
@@ -95,6 +96,19 @@ func (m *simModel) newest(k Key) int {
 		}
 	}
 	return -1
+}
+
+// acknowledged says whether a put of k whose value has this size and checksum was acknowledged, and is not deleted.
+func (m *simModel) acknowledged(k Key, size int64, sum uint64) bool {
+	p := make([]byte, size)
+	for _, id := range m.byKey[k] {
+		if v := &m.puts[id]; v.ok && !v.hidden && v.size == size {
+			if simFill(p, id); xxh3.Hash(p) == sum {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // simFill writes value id: in every sector its number and place, over and over.

@@ -37,14 +37,29 @@ func (l *Log) stall() {
 	l.stats.Stalls++
 	l.prepare = false
 	for i := range l.groups {
-		if g := &l.groups[i]; g.state == groupClosed {
+		switch g := &l.groups[i]; g.state {
+		case groupClosed:
 			l.failGroup(uint32(i))
+		case groupHeader, groupValues:
+			l.stallValues(uint32(i))
+		case groupFree, groupOpen, groupFailing:
 		}
 	}
 	l.stallTasks()
 	l.stallReads()
 	l.stallFences()
 	l.pump() // ends the queued puts
+}
+
+// stallValues gives up the values that group i lists and that were not handed out.
+func (l *Log) stallValues(i uint32) {
+	g := &l.groups[i]
+	for _, it := range g.items[:g.count] {
+		if it != 0 && g.kind == groupPuts && l.puts.at(it).issuing() {
+			l.forsake(it, i)
+		}
+	}
+	l.advance(i)
 }
 
 // stallTasks takes back the writes of headers, packs and reinsertions that were not handed out: as if they had failed. What
