@@ -61,15 +61,16 @@ type Engine struct {
 	pins          timers // of pinned objects, by entry
 	dirty         dirtyQueue
 	admission     admission
-	refused       refusedQueue // what the disk would not take, to be tried again
-	spilling      int          // puts the log has not ended
-	spillingBytes int64        // of them
-	memoryFreed   bool         // since parked requests were last tried
-	short         bool         // memory was, since all that is dirty last went to disk
-	evicting      bool         // an allocation or a load of this turn found that the next one may succeed
-	loadsBegun    int          // since the last flush
-	again         bool         // the next turn has work that no event will announce
-	populated     bool         // the pool does not grow any more
+	refused       refusedQueue  // what the disk would not take, to be tried again
+	spilling      int           // puts the log has not ended
+	spillingBytes int64         // of them
+	memoryFreed   bool          // since parked requests were last tried
+	short         bool          // memory was, since all that is dirty last went to disk
+	evicting      bool          // an allocation or a load of this turn found that the next one may succeed
+	loadsBegun    int           // since the last flush
+	loadDue       time.Duration // until when stores spare memory for loads
+	again         bool          // the next turn has work that no event will announce
+	populated     bool          // the pool does not grow any more
 	clears        []clearing
 	fencing       fencing // of peers that are no instance
 	stopping      bool

@@ -286,6 +286,7 @@ func (e *Engine) startLoad(k *table.Key, x uint32, pa patience) (ref table.Ref, 
 	if !ok {
 		return 0, 0
 	}
+	e.loadDue = e.now + loadTime
 	if e.awaited(pa) {
 		return 0, max(size, 1)
 	}

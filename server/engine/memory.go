@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/slotcache/slotcache/l1/table"
+import (
+	"time"
+
+	"github.com/slotcache/slotcache/l1/table"
+)
 
 // againMax bounds how often one allocation may go on evicting within a step.
 const againMax = 64
@@ -84,6 +88,30 @@ func (e *Engine) awaited(pa patience) bool {
 	return toBeHad(&u)+e.coming(&u) >= e.parked[e.parkedFirst].need
 }
 
+const (
+	// loadPart is the part of the pool that stores leave to loads while others are being written, or are to be.
+	loadPart = 8
+	// loadTime is for how long, after there was one.
+	loadTime = 10 * time.Second
+)
+
+// spared is how many bytes that can be had a store that may wait leaves alone, for loads: they would wait for writes like
+// stores whenever these come faster than the disk takes them. When nothing is being written that a store could wait
+// for, it takes what there is.
+func (e *Engine) spared(u *table.Usage) int64 {
+	if e.loadDue <= e.now || e.stalled() || u.Unspilled+u.Spilling == 0 {
+		return 0
+	}
+	return u.Ready / loadPart
+}
+
+// sparing says that a store of size bytes waits, though it could have memory, because loads may need it.
+func (e *Engine) sparing(size int64) bool {
+	u := e.table.Usage()
+	s := e.spared(&u)
+	return s > 0 && toBeHad(&u) < table.Footprint(size)+s && e.mayFree(size)
+}
+
 // retryParts bounds how often a request that needs much memory is tried while it comes bit
 // by bit: each try walks all its keys.
 const retryParts = 16
@@ -105,5 +133,9 @@ func (e *Engine) mustFree(n uint32, need, short int64) {
 func (e *Engine) worthATry(n uint32) bool {
 	u := e.table.Usage()
 	p := &e.parked[n]
-	return toBeHad(&u) >= p.enough || !e.mayFree(p.need)
+	enough := p.enough
+	if p.transfer != none {
+		enough += e.spared(&u)
+	}
+	return toBeHad(&u) >= enough || !e.mayFree(p.need)
 }

@@ -87,7 +87,7 @@ func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32, pa pati
 		switch {
 		case !e.mayOwn(i, size), p.inline && p.bytes+size > proto.MaxPayload:
 			return proto.StoreResult{Status: proto.StatusBusy}, false
-		case e.awaited(pa):
+		case e.awaited(pa), pa.wait && e.sparing(size):
 			return proto.StoreResult{}, true
 		}
 	} else if st == table.StateReady {
