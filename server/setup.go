@@ -38,7 +38,10 @@ const (
 	diskOps = 512
 	// diskIOSize is the length in bytes of the longest I/O on a value. A value alone is read by
 	// several at once, which takes the disk to its rate; shorter ones cost more processor time.
-	diskIOSize = 4 << 20
+	diskIOSize = 2 << 20
+	// diskInFlight is how many bytes are read and written at once. It is enough for the disk's rate; with more a load
+	// waits the longer behind what the disk was given before.
+	diskInFlight = 8 << 20
 	// epollProcs is how many goroutines may run at a time at least, where system calls read and write files.
 	epollProcs = 4
 )
@@ -369,7 +372,7 @@ func (s *Server) recoverLog(seed uint64) (*seglog.Log, error) {
 	}
 	log, report, err := seglog.Recover(seglog.Config{
 		Size: segdir.Usable(s.cfg.L2Size), Arena: s.r.arena, Seed: seed, MaxEntries: s.cfg.L2Records, WriteLimit: s.cfg.L2WriteLimit, StallTime: s.cfg.L2StallTime,
-		IOSize: diskIOSize,
+		IOSize: diskIOSize, MaxInFlightBytes: diskInFlight,
 		Nonce: func() (nonce [16]byte) {
 			_, _ = rand.Read(nonce[:]) // never fails
 			return nonce
