@@ -2,14 +2,18 @@ package client_test
 
 import (
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/slotcache/slotcache/client"
+	"github.com/slotcache/slotcache/proto"
 	"github.com/slotcache/slotcache/server"
 )
 
@@ -73,6 +77,81 @@ func onDisk(t *testing.T, n, size int, change func(*childConfig)) *child {
 	s.stop()
 	s.start()
 	return s
+}
+
+// What is written to disk is never read back, and nobody notices: of what is not in memory as many bytes are read
+// from disk as are retrieved, no more and no less, and none of what is in memory.
+func TestAsManyBytesAreReadFromDiskAsAreRetrieved(t *testing.T) {
+	const n, size = 8, 100_000
+	s := onDisk(t, n, size, nil)
+	watch, p := watcher(t, s), startPuppet(t, s.addr())
+	before := stats(t, watch)
+	for round := range 2 {
+		require.Equal(t, n, p.ask(order{Do: "retrieve", N: n, Size: size, Load: true, Wait: patience}).Hits)
+		p.ask(order{Do: "verify"})
+		p.ask(order{Do: "release"})
+		now := stats(t, watch)
+		require.EqualValues(t, n*size, now["l2_read_bytes_total"]-before["l2_read_bytes_total"], "round %d", round)
+		require.EqualValues(t, n, now["l2_reads_total"]-before["l2_reads_total"])
+	}
+	baseline(t, watch)
+}
+
+// openFiles are the names of the files that a server has open.
+func openFiles(t *testing.T, s *child) map[string]bool {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid)
+	fds, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	names := map[string]bool{}
+	for _, fd := range fds {
+		name, err := os.Readlink(filepath.Join(dir, fd.Name()))
+		if err == nil && strings.HasPrefix(name, "/") { // it has not been closed meanwhile, and is no socket
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// A path or a name that a peer sends is opened as it is: names that look like paths are refused or are names, and the
+// server opens nothing for them.
+func TestNamesAreNeverPaths(t *testing.T) {
+	dir, err := os.MkdirTemp("", "slot")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := startChild(t, func(c *childConfig) { c.L2Dir = dir })
+	watch := watcher(t, s)
+	before := openFiles(t, s)
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink("/etc/passwd", link))
+	for i, name := range []string{"../../etc/passwd", "/dev/null", "/etc/passwd", link, "../" + filepath.Base(dir), ".", "", "seg-00000000.slc", "a b", "%s"} {
+		w, err := client.Open(within(t), s.addr(), client.Options{Name: name, Logger: slog.New(slog.DiscardHandler)}, client.Registration{
+			Name: name, Namespace: name, Layouts: []client.Layout{{Name: name + "x", Size: 1 << 20}},
+		})
+		if err != nil { // refused by its length
+			require.Greater(t, len(name), proto.MaxName-1, "%q: %v", name, err)
+			continue
+		}
+		status, err := w.Put(within(t), 0, key(i), value(i))
+		require.NoError(t, err)
+		require.Equal(t, proto.StatusOK, status)
+		require.NoError(t, w.Close())
+	}
+	for i, name := range []string{strings.Repeat("x", 4096), "a\x00b", "\xff"} {
+		_, err := client.Open(within(t), s.addr(), client.Options{Logger: slog.New(slog.DiscardHandler)}, client.Registration{
+			Namespace: name, Layouts: []client.Layout{chunk},
+		})
+		require.Error(t, err, "%d", i)
+	}
+	baseline(t, watch)
+	for name := range openFiles(t, s) {
+		require.True(t, before[name] || strings.HasPrefix(name, dir), "the server has %s open", name)
+	}
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, f := range files {
+		require.NotContains(t, f.Name(), "passwd")
+	}
 }
 
 // A scheduler looks up, its workers retrieve by its lease in processes of their own, and

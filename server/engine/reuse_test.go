@@ -232,6 +232,38 @@ func TestFutileRequestsEvictNothing(t *testing.T) {
 	w.baseline()
 }
 
+// A declined store leaves a hole for good: of a batch for which there is not enough memory the answer tells which
+// keys were declined, and when the same batch comes again exactly these are asked for.
+func TestADeclinedStoreIsAskedForAgain(t *testing.T) {
+	w := newWorld(t, setup{slots: 64, cfg: Config{InstanceCap: math.MaxInt64}})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	a.store(slotSize, names("held", 24)...)
+	lease := a.found(a.lookup(proto.LookupHold|proto.LookupSlots, 0, names("held", 24)...)).Lease
+	batch := names("k", 64)
+	store := func(before, now proto.Status) (declined []int) {
+		out := b.prepared(b.prepare(0, slotSize, batch...))
+		for i, r := range out.Results {
+			if r.Status == proto.StatusNoSpace {
+				declined = append(declined, i)
+			} else if r.Status != before && r.Status != now {
+				t.Fatalf("key %d: %v", i, r.Status)
+			}
+		}
+		b.fill(out, batch...)
+		require.Equal(t, proto.StatusOK, b.commit(out.Transfer))
+		return declined
+	}
+	declined := store(proto.StatusReserved, proto.StatusReserved)
+	require.Len(t, declined, 24)
+	a.release(lease)
+	require.Empty(t, store(proto.StatusExists, proto.StatusReserved))
+	got, st := a.retrieve(proto.PrepareRetrieve{Keys: testKeys(batch...)})
+	require.Equal(t, proto.StatusOK, st)
+	a.verify(got.Slots, batch...)
+	a.endRetrieve(got.Transfer)
+	w.baseline()
+}
+
 // TestSlotThatHeldLittleHoldsMuch: a recycled block remembers the small size that it once had.
 func TestSlotThatHeldLittleHoldsMuch(t *testing.T) {
 	w := newWorld(t, setup{slots: 1, cfg: Config{InstanceCap: math.MaxInt64}})
