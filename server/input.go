@@ -16,8 +16,8 @@ const (
 	// one that sends thousands of requests at once does not keep the others waiting.
 	inputShare = 8 << 10
 	// inputTurn is what is stepped in a turn of all connections that have new input, and again
-	// of those that waited: each about a tenth of a millisecond of small requests.
-	inputTurn = 32 << 10
+	// of those that waited: each less than a tenth of a millisecond of small requests.
+	inputTurn = 16 << 10
 	// inputLight is what a connection may always have in the turn in which it comes: who sends
 	// little does not wait for those who send much.
 	inputLight = 1 << 10

@@ -18,7 +18,7 @@ const (
 	// stepped, in bytes.
 	outputMax = 1 << 20
 	// outputBudget is what all connections may have queued until outputLow holds for each.
-	outputBudget = 8 << 20
+	outputBudget = 4 << 20
 	outputLow    = 16 << 10
 	// copyMax is up to which length a payload is copied behind its frame: to send it from
 	// the pool takes another turn, which costs more than the copy.

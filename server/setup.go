@@ -38,7 +38,7 @@ const (
 	diskOps = 512
 	// diskIOSize is the length in bytes of the longest I/O on a value. A value alone is read by
 	// several at once, which takes the disk to its rate; shorter ones cost more processor time.
-	diskIOSize = 2 << 20
+	diskIOSize = 1 << 20
 	// diskInFlight is how many bytes are read and written at once. It is enough for the disk's rate; with more a load
 	// waits the longer behind what the disk was given before.
 	diskInFlight = 8 << 20

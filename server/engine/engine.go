@@ -242,7 +242,7 @@ func (e *Engine) Flush(now time.Duration) {
 
 // diskATurn bounds the bytes that are given to the disk in a turn: the kernel takes a tenth of a millisecond to begin an I/O, and
 // as much for each MiB of memory that it does not know, during which nobody is served. The rest goes out in the next turn.
-const diskATurn = 2 << 20
+const diskATurn = 1 << 20
 
 // startDisk hands the host as many of the log's I/Os as it takes.
 func (e *Engine) startDisk() {
