@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/slotcache/slotcache/benchmarks"
+	"github.com/slotcache/slotcache/benchmarks/sched"
 	"github.com/slotcache/slotcache/client"
 	"github.com/slotcache/slotcache/proto"
 )
@@ -58,7 +58,7 @@ type honest struct {
 // RunHonest works for a time, as a worker does, and writes a [Phase].
 func RunHonest(ctx context.Context, opts HonestOptions, out io.Writer) error {
 	h := &honest{opts: opts, phase: Phase{Phase: opts.Phase}, next: uint64(os.Getpid()) << 32}
-	h.phase.Realtime = schedule(unix.SCHED_FIFO, 1) == nil
+	h.phase.Realtime = sched.First() == nil
 	for i := range h.times {
 		h.times[i] = hdrhistogram.New(1, honestLongest, 3)
 	}

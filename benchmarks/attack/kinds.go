@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/slotcache/slotcache/benchmarks/sched"
 	"github.com/slotcache/slotcache/proto"
 )
 
@@ -81,7 +82,7 @@ func Kinds() []string {
 // RunAttacker attacks until its input ends, and writes a [Tally]. What the server does to it is no error.
 func RunAttacker(ctx context.Context, opts AttackerOptions, in io.Reader, out io.Writer) error {
 	_ = unix.Setpriority(unix.PRIO_PGRP, 0, 19) // where the next is refused
-	_ = schedule(unix.SCHED_IDLE, 0)            // what the kernel refuses of this it goes without
+	_ = sched.Last()                            // what the kernel refuses of this it goes without
 	i := slices.Index(Kinds(), opts.Kind)
 	if i < 0 {
 		return fmt.Errorf("attack: no attack %q", opts.Kind)

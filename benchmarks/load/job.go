@@ -27,6 +27,7 @@ type Job struct {
 	Allocs string `json:"allocs,omitempty"` // tell the server's heap allocations too, by its metrics at this HOST:PORT
 	Cold   bool   `json:"cold,omitempty"`   // map the pool anew and do not populate it
 	Among  int    `json:"among,omitempty"`  // so many workers do this at once, and leave each other's objects alone
+	Last   bool   `json:"last,omitempty"`   // only when no other process wants the processor: what is measured is another's
 	Span   Span   `json:"span"`
 	Start  int64  `json:"start,omitempty"` // when the measured part begins at the earliest, in nanoseconds since 1970
 }

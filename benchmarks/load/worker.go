@@ -10,6 +10,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/slotcache/slotcache/benchmarks/observe"
+	"github.com/slotcache/slotcache/benchmarks/sched"
 	"github.com/slotcache/slotcache/proto"
 )
 
@@ -37,6 +38,12 @@ func (w *worker) do(j *Job) (Result, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	runtime.GC() // not while it measures
+	if j.Last {
+		if err := sched.Last(); err != nil {
+			return Result{}, err
+		}
+		defer func() { _ = sched.Fair() }() // or its next job is slow
+	}
 	way := ways[j.Kind]
 	if way.special != nil {
 		return way.special(w, j)

@@ -280,8 +280,9 @@ const (
 	churnConns = 4
 )
 
-// takeHits retrieves objects that are in memory, of a server whose disk is busy or not. The
-// value is what goes to and from the disk meanwhile, in 10^9 bytes a second.
+// takeHits retrieves objects that are in memory, of a server whose disk is busy or not. Who keeps
+// the disk busy has only what processor time is left, so that hits wait for the server and the
+// disk, and not for another client's turn on a processor. The value is what goes to and from the disk meanwhile, in 10^9 bytes a second.
 func takeHits(busy bool) func(context.Context, *Rig) (Sample, error) {
 	return func(ctx context.Context, r *Rig) (Sample, error) {
 		p := Place{Name: Tiered}
@@ -304,7 +305,7 @@ func takeHits(busy bool) func(context.Context, *Rig) (Sample, error) {
 		begun, ended := time.Now(), make(chan error, 1)
 		go func() {
 			_, err := w.do(ctx, &load.Job{
-				Kind: load.KindChurn, Socket: s.socket, Conns: churnConns, Size: churnSize, Arena: tieredPool * 3 / 2, Among: 2,
+				Kind: load.KindChurn, Socket: s.socket, Conns: churnConns, Size: churnSize, Arena: tieredPool * 3 / 2, Among: 2, Last: true,
 				Span: load.Span{Measure: 2*r.opts.Span.Measure + churnAhead},
 			})
 			ended <- err
