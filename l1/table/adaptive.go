@@ -37,20 +37,21 @@ func (p *adaptive) admit(i, hash uint32, room int) {
 		p.traits[i] = p.ghosts.trait(gh, &p.scale, p.now)
 	}
 	p.queues.admit(i, ok && p.ghosts.recent(gh))
-	p.use(i, hash)
+	p.use(i, hash, false)
 }
 
-func (p *adaptive) use(i, hash uint32) {
+// use counts a use of an object, which the pool had or not.
+func (p *adaptive) use(i, hash uint32, had bool) {
 	p.now++
 	p.ghosts.uses.tick(p.scale.room, ghostSteps)
 	p.scale.use(&p.traits[i], p.now)
 	if p.shadow.wants(hash) {
-		p.shadow.use(hash, &p.traits[i], p.now, &p.scale)
+		p.shadow.use(hash, &p.traits[i], p.now, &p.scale, had)
 	}
 }
 
 func (p *adaptive) touch(i, hash uint32, linked bool) {
-	p.use(i, hash)
+	p.use(i, hash, true)
 	p.queues.use(i)
 	if linked {
 		p.lists.remove(i)
@@ -112,11 +113,18 @@ func (p *adaptive) after(i uint32) uint32 { return p.lists.before(i) }
 func (p *adaptive) chain() { p.shadow.chain(p.now, &p.scale) }
 
 func (p *adaptive) evict(i, hash uint32) {
+	p.forget(hash)
 	small := p.queues.flags[i]&inMain == 0
 	if small {
 		p.ghosts.evictions.tick(p.scale.room, turnSteps)
 	}
 	p.ghosts.put(hash, &p.traits[i], small, &p.scale, 2, p.now)
+}
+
+func (p *adaptive) forget(hash uint32) {
+	if p.shadow.wants(hash) {
+		p.shadow.gone(hash)
+	}
 }
 
 func (p *adaptive) fetch(objects []uint32) {

@@ -200,6 +200,7 @@ func (t *Table) Delete(r Ref) bool {
 	if !o.state.indexed() {
 		return false
 	}
+	hash := o.hash // an entry that is freed has none
 	t.remove(i)
 	switch o.state {
 	case StateStaged:
@@ -213,6 +214,7 @@ func (t *Table) Delete(r Ref) bool {
 		t.enter(i)
 	case StateReady:
 		t.retire(i)
+		t.policy.forget(hash)
 	case StateFree, StateDoomed, StateFenced, StateAbandoned, StateQuarantined:
 		panic("l1/table: delete of a " + o.state.String() + " object")
 	}

@@ -65,6 +65,8 @@ type policy interface {
 	chain()
 	// evict: object i, unlinked already, is evicted.
 	evict(i, hash uint32)
+	// forget: an object, unlinked already, left the pool without having been evicted.
+	forget(hash uint32)
 	// fetch has the processor bring what the policy keeps of objects into its caches.
 	fetch(objects []uint32)
 	// fetchNeighbours is fetch for those beside them, of which unlink takes them out.
@@ -114,6 +116,7 @@ func (p *recency) victim() uint32        { return p.order.last(0) }
 func (p *recency) after(i uint32) uint32 { return p.order.before(i) }
 func (p *recency) chain()                {}
 func (p *recency) evict(uint32, uint32)  {}
+func (p *recency) forget(uint32)         {}
 
 func (p *recency) fetch(objects []uint32)           { fetch(p.order.at, objects) }
 func (p *recency) fetchNeighbours(objects []uint32) { p.order.fetchNeighbours(objects) }

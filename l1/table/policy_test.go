@@ -291,3 +291,42 @@ func TestCachesOfTheSampleGiveWayWhenAChainEnds(t *testing.T) {
 		require.NoError(t, tab.CheckInvariants())
 	}
 }
+
+func TestSampleKnowsWhatThePoolHas(t *testing.T) {
+	const seed = 3
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	tab := newTableWith(PolicyAdaptive, 100, 400)
+	s := tab.policy.(*adaptive).shadow
+	for range 5000 {
+		n := r.Uint64N(150)
+		k := keyOf(n)
+		if ref, _, ok := tab.Find(&k); ok && r.IntN(4) == 0 {
+			tab.Hold(ref)
+			tab.Delete(ref)
+			tab.Release(ref)
+		} else {
+			useBlock(t, tab, n)
+		}
+		ready := 0
+		for n := range uint64(150) {
+			if found(tab, n) {
+				ready++
+			}
+		}
+		require.Equal(t, ready, s.resident, "every object is one of the sample")
+	}
+	require.NotZero(t, tab.Usage().Evictions)
+	require.NoError(t, tab.CheckInvariants())
+}
+
+func TestCacheOfRecencyIsThePoolWhileItIsFollowed(t *testing.T) {
+	tab := newTableWith(PolicyAdaptive, 100, 400)
+	s := tab.policy.(*adaptive).shadow
+	for i := range uint64(20_000) {
+		tab.Chain()
+		useBlock(t, tab, i%90+i/200) // a window that slides: no rule serves it better
+		require.Equal(t, ruleRecency, s.best)
+		require.Zero(t, s.debt)
+	}
+}

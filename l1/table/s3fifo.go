@@ -122,7 +122,8 @@ func (p *s3fifo) unlink(i uint32)           { p.queues.remove(i) }
 func (p *s3fifo) victim() uint32            { return p.queues.victim() }
 func (p *s3fifo) after(i uint32) uint32     { return p.queues.order.before(i) }
 
-func (p *s3fifo) chain() {}
+func (p *s3fifo) chain()        {}
+func (p *s3fifo) forget(uint32) {}
 
 func (p *s3fifo) evict(i, hash uint32) {
 	if p.queues.flags[i]&inMain == 0 {

@@ -23,6 +23,12 @@ const (
 	lifeRooms  = 128
 	longRooms  = 16
 	shortRooms = 2
+
+	// debtMost is half of the 0.003 of all uses by which the pool is to serve no less
+	// than recency would: the way back to it costs something, too.
+	debtMost = 0.0015
+	// ahead is a lead, in standard deviations, of more than chance explains.
+	ahead = 1.0
 )
 
 // A sample is one object of the sample, whether or not a shadow cache has it.
@@ -30,14 +36,19 @@ type sample struct {
 	hash uint32
 	next uint32 // of the same bucket
 	turn uint32 // s3fifo's count of evictions at that from the small queue; 0: none
-	in   uint8  // bit k: the cache of rule k has it
+	in   uint8  // bit k: the cache of rule k has it; inPool
 	live bool
 	trait
 }
 
+// inPool marks a sample that the pool has.
+const inPool = 1 << rules
+
 // shadow follows what each rule would do, on all uses of a sample of the objects:
 // those whose hash has its highest bits zero. For each rule it has a cache whose
-// share of the pool's room is that of the sample, and counts its hits.
+// share of the pool's room is that of the sample, and counts its hits, and those of the
+// pool itself. Only the cache of the least recently used has as many members as the pool
+// has objects of the sample: while the pool follows that rule, both have the same.
 type shadow struct {
 	samples  []sample
 	heads    []uint32
@@ -52,6 +63,10 @@ type shadow struct {
 	counts   [rules]int
 	level    uint       // a sample's hash has so many bits zero
 	uses     int        // since the last decision
+	resident int        // samples that the pool has
+	served   int        // as run, hits of the pool
+	debt     float64    // hits that the pool had less than recency would have had
+	seen     float64    // uses in all
 	hits     [rules]int // since the last decision
 	chained  bool       // chain was called
 	run      [rules]int // hits of the chain so far that no miss made useless
@@ -102,7 +117,7 @@ func (s *shadow) wants(hash uint32) bool { return uint64(hash)>>(32-s.level) == 
 func (s *shadow) head(hash uint32) *uint32 { return &s.heads[hash&uint32(len(s.heads)-1)] }
 
 // use counts a use of an object of the sample, which is t's last one.
-func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale) {
+func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale, had bool) {
 	i := *s.head(hash)
 	for i != 0 && s.samples[i].hash != hash {
 		i = s.samples[i].next
@@ -112,6 +127,11 @@ func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale) {
 	}
 	p := &s.samples[i]
 	p.trait = *t
+	if had {
+		s.served++
+	} else {
+		s.served = 0
+	}
 	for k := range rules { // the last of a chain is used first: a miss makes the hits behind it useless
 		if p.in&(1<<k) != 0 {
 			s.run[k]++
@@ -122,7 +142,7 @@ func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale) {
 	if !s.chained {
 		s.endRun()
 	}
-	if p.in == 0 {
+	if p.in&^inPool == 0 {
 		s.spent.remove(i)
 	}
 	for k := range speeds {
@@ -148,7 +168,10 @@ func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale) {
 		s.queues.admit(i, p.turn != 0 && int(s.turn-p.turn) <= s.room(sc))
 		s.queues.push(i)
 	}
-	p.in = 1<<rules - 1
+	if p.in&inPool == 0 {
+		s.resident++
+	}
+	p.in = 1<<rules - 1 | inPool
 	room := s.room(sc)
 	if s.uses++; s.uses >= max(room/32, 16) {
 		s.decide(sc)
@@ -162,6 +185,18 @@ func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale) {
 // room is how many members a cache has.
 func (s *shadow) room(sc *scale) int { return max(int(sc.room>>s.level), 1) }
 
+// gone: the pool has an object of the sample no more.
+func (s *shadow) gone(hash uint32) {
+	i := *s.head(hash)
+	for i != 0 && s.samples[i].hash != hash {
+		i = s.samples[i].next
+	}
+	if i != 0 && s.samples[i].in&inPool != 0 {
+		s.samples[i].in &^= inPool
+		s.resident--
+	}
+}
+
 // chain begins another chain.
 func (s *shadow) chain(now uint32, sc *scale) {
 	s.chained = true
@@ -174,13 +209,20 @@ func (s *shadow) endRun() {
 	for k, n := range s.run {
 		s.hits[k] += n
 	}
+	s.debt += float64(s.run[ruleRecency] - s.served)
+	s.served = 0
 	clear(s.run[:])
 }
 
 // trim has each cache evict what it has no room for.
 func (s *shadow) trim(room int, now uint32, sc *scale) {
+	resident := max(min(s.resident, 3*(len(s.samples)-1)/(2*samplesEach)), 1)
 	for k := range rules {
-		for s.counts[k] > room {
+		most := room
+		if k == ruleRecency {
+			most = resident
+		}
+		for s.counts[k] > most {
 			s.leave(s.victim(k, now, sc), k)
 		}
 	}
@@ -216,7 +258,7 @@ func (s *shadow) victim(k int, now uint32, sc *scale) uint32 {
 
 // leave takes sample i out of the cache of rule k.
 func (s *shadow) leave(i uint32, k int) {
-	if s.samples[i].in &^= 1 << k; s.samples[i].in == 0 {
+	if s.samples[i].in &^= 1 << k; s.samples[i].in&^inPool == 0 {
 		s.spent.push(0, i)
 	}
 	s.counts[k]--
@@ -257,6 +299,9 @@ func (s *shadow) drop(i uint32) {
 		if p.in&(1<<k) != 0 {
 			s.leave(i, k)
 		}
+	}
+	if p.in&inPool != 0 {
+		s.resident--
 	}
 	s.spent.remove(i)
 	at := s.head(p.hash)
@@ -303,7 +348,15 @@ func (s *shadow) decide(sc *scale) {
 	s.long.add(&s.hits, math.Exp2(-uses/(longRooms*room)))
 	s.short.add(&s.hits, math.Exp2(-uses/(shortRooms*room)))
 	clear(s.hits[:])
+	s.seen += uses
+	if s.best != ruleRecency && !s.affords(s.best, debtMost) {
+		s.best = ruleRecency
+		return
+	}
 	for k := range rules {
+		if s.best == ruleRecency && !s.affords(k, debtMost/2) {
+			continue
+		}
 		if s.better(k, s.best) {
 			s.best = k
 		}
@@ -324,7 +377,7 @@ func (s *shadow) better(a, b int) bool {
 	if a == b {
 		return false
 	}
-	enough := 1.0
+	enough := ahead
 	if a < speeds && b < speeds {
 		enough = 0.7
 	}
@@ -332,9 +385,24 @@ func (s *shadow) better(a, b int) bool {
 	return short > 2 || short > -1 && (long > 2 || long > 0 && s.life.lead(a, b) > enough)
 }
 
+// affords says whether rule k may be followed: the pool has, in all, not served less than
+// recency would have by more than a share of the uses, or k is ahead of it.
+func (s *shadow) affords(k int, share float64) bool {
+	return s.debt <= share*s.seen || s.long.lead(k, ruleRecency) > ahead
+}
+
 func (s *shadow) check() error {
-	if err := s.spent.check(func(i uint32) bool { return s.samples[i].live && s.samples[i].in == 0 }); err != nil {
+	if err := s.spent.check(func(i uint32) bool { return s.samples[i].live && s.samples[i].in&^inPool == 0 }); err != nil {
 		return fmt.Errorf("spent samples: %w", err)
+	}
+	resident := 0
+	for i := uint32(1); i <= s.touched; i++ {
+		if s.samples[i].in&inPool != 0 {
+			resident++
+		}
+	}
+	if resident != s.resident {
+		return fmt.Errorf("l1/table: the pool has %d samples, counted are %d", resident, s.resident)
 	}
 	for k := range rules {
 		n := 0
