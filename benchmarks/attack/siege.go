@@ -21,7 +21,7 @@ var told = []string{"slotcache_accepted_total", "slotcache_refused_total", "slot
 
 const (
 	sampleTime = 100 * time.Millisecond // between looks at the server's memory
-	restTime   = 20 * time.Second       // in which the server is to come to rest
+	restTime   = time.Minute            // in which the server is to come to rest
 	quietPart  = 6                      // the phases before the attack take this part of its time
 )
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +15,15 @@ import (
 // long it waits is measured by the command, not here.
 func TestAnAttackIsNoErrorForAnHonestClient(t *testing.T) {
 	tidy(t)
-	r := cmdtest.Run(t, nil, "slotbench", "attack", "--time", "1500ms", "--l1-size", "64MiB", "--seed", "7", "--lenient", "--json")
+	kinds := attack.Kinds()
+	if cmdtest.Race { // under which a server takes minutes for what floods of whole requests have sent it
+		kinds = slices.DeleteFunc(kinds, func(kind string) bool { return kind == "requests" || kind == "stores" || kind == "deaf" })
+	}
+	args := []string{"attack", "--time", "1500ms", "--l1-size", "64MiB", "--seed", "7", "--lenient", "--json"}
+	for _, kind := range kinds {
+		args = append(args, "--only", kind)
+	}
+	r := cmdtest.Run(t, nil, "slotbench", args...)
 	var report attack.Report
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &report), r.Stderr)
 	require.Len(t, report.Phases, 3)
@@ -22,7 +31,7 @@ func TestAnAttackIsNoErrorForAnHonestClient(t *testing.T) {
 		require.Zero(t, p.Errors, p.Example)
 		require.Positive(t, p.Checked)
 	}
-	require.Len(t, report.Attacks, len(attack.Kinds()))
+	require.Len(t, report.Attacks, len(kinds))
 	for _, a := range report.Attacks {
 		require.Positive(t, a.Connections, a.Kind)
 	}
