@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -33,15 +32,9 @@ const (
 // When the connection is lost it begins again, once, with what is not known to be stored: fill
 // may be called a second time for an object.
 func (w *Worker) StoreEach(ctx context.Context, layout int, keys []Key, sizes []uint64, wait time.Duration, fill func(i int, slot []byte) error) ([]proto.Status, error) {
-	index, err := w.layout(proto.OpPrepareStore, layout)
+	index, err := w.storable(layout, keys, sizes)
 	if err != nil {
 		return nil, err
-	}
-	if len(keys) != len(sizes) {
-		return nil, fmt.Errorf("client: prepare_store: %d sizes for %d keys", len(sizes), len(keys))
-	}
-	if w.reg.ReadOnly {
-		return nil, &StatusError{Op: proto.OpPrepareStore, Status: proto.StatusDenied}
 	}
 	// What is reserved stands for: not known yet.
 	status := make([]proto.Status, len(keys))
@@ -157,12 +150,8 @@ func (e *each) prepare(t *eachTransfer) error {
 	for _, i := range t.keys {
 		q.Keys, q.Sizes = append(q.Keys, e.keys[i]), append(q.Sizes, e.sizes[i])
 	}
-	c := newCall(proto.OpPrepareStore)
+	c := e.s.prepareCall(&q)
 	c.stop = e.s.worker.base.Done()
-	if e.s.inline() {
-		c.flags = proto.FlagInline
-	}
-	c.frame = proto.AppendPrepareStore(c.frame, &q)
 	if err := e.s.link.begin(e.ctx, c); err != nil {
 		return err
 	}
@@ -213,14 +202,10 @@ func (e *each) write() error {
 
 // commit sends a transfer's commit: with shared memory together with what comes next.
 func (e *each) commit(t *eachTransfer) error {
-	p := &t.st.parts[0]
-	c := newCall(proto.OpCommitStore)
+	c := e.s.commitCall(&t.st.parts[0], nil)
 	c.stop = e.s.worker.base.Done()
-	c.handle = p.transfer
-	c.frame = proto.AppendCommitStore(c.frame, &proto.CommitStore{Transfer: p.transfer})
 	var err error
 	if e.s.inline() {
-		c.flags, c.payload = proto.FlagInline, p.slots
 		err = e.s.link.begin(e.ctx, c)
 	} else {
 		err = e.s.link.beginLate(c)
@@ -271,10 +256,4 @@ func (e *each) abandon() {
 		}
 	}
 	e.open, e.ending, e.ahead = nil, nil, 0
-}
-
-// unsent says that a request never left.
-func unsent(err error) bool {
-	var u *unsentError
-	return errors.As(err, &u)
 }

@@ -197,6 +197,12 @@ func (e *unsentError) Error() string { return fmt.Sprintf("client: %s not sent: 
 // Unwrap returns the context's error.
 func (e *unsentError) Unwrap() error { return e.err }
 
+// unsent says that a request never left.
+func unsent(err error) bool {
+	var u *unsentError
+	return errors.As(err, &u)
+}
+
 // start gives the call an id and makes it known to the reader.
 func (l *link) start(c *call) error {
 	l.mu.Lock()

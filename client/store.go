@@ -37,15 +37,9 @@ type storePart struct {
 // several ones. The slots are in the server's memory; with inline transport they are
 // buffers that the commit sends.
 func (w *Worker) PrepareStore(ctx context.Context, layout int, keys []Key, sizes []uint64, wait time.Duration) (*Store, error) {
-	index, err := w.layout(proto.OpPrepareStore, layout)
+	index, err := w.storable(layout, keys, sizes)
 	if err != nil {
 		return nil, err
-	}
-	if len(keys) != len(sizes) {
-		return nil, fmt.Errorf("client: prepare_store: %d sizes for %d keys", len(sizes), len(keys))
-	}
-	if w.reg.ReadOnly {
-		return nil, &StatusError{Op: proto.OpPrepareStore, Status: proto.StatusDenied}
 	}
 	var st *Store
 	err = w.attempt(ctx, func(s *session) error {
@@ -60,6 +54,21 @@ func (w *Worker) PrepareStore(ctx context.Context, layout int, keys []Key, sizes
 		return nil, err
 	}
 	return st, nil
+}
+
+// storable checks what is to be stored, and gives the server's number of the layout.
+func (w *Worker) storable(layout int, keys []Key, sizes []uint64) (uint16, error) {
+	index, err := w.layout(proto.OpPrepareStore, layout)
+	if err != nil {
+		return 0, err
+	}
+	if len(keys) != len(sizes) {
+		return 0, fmt.Errorf("client: prepare_store: %d sizes for %d keys", len(sizes), len(keys))
+	}
+	if w.reg.ReadOnly {
+		return 0, &StatusError{Op: proto.OpPrepareStore, Status: proto.StatusDenied}
+	}
+	return index, nil
 }
 
 // prepare asks in steps that fit into a request and, inline, whose values fit into the
@@ -91,15 +100,21 @@ func (st *Store) prepare(ctx context.Context, layout uint16, keys []Key, sizes [
 
 // prepareStep makes one request.
 func (st *Store) prepareStep(ctx context.Context, q *proto.PrepareStore) error {
-	c := newCall(proto.OpPrepareStore)
-	if st.s.inline() {
-		c.flags = proto.FlagInline
-	}
-	c.frame = proto.AppendPrepareStore(c.frame, q)
+	c := st.s.prepareCall(q)
 	if err := st.s.roundTrip(ctx, c); err != nil {
 		return err
 	}
 	return st.granted(c, q.Sizes)
+}
+
+// prepareCall asks for slots.
+func (s *session) prepareCall(q *proto.PrepareStore) *call {
+	c := newCall(proto.OpPrepareStore)
+	if s.inline() {
+		c.flags = proto.FlagInline
+	}
+	c.frame = proto.AppendPrepareStore(c.frame, q)
+	return c
 }
 
 // granted takes the reply to a prepare of objects of these sizes.
@@ -214,14 +229,20 @@ func (st *Store) commitPart(ctx context.Context, p *storePart, sums []uint64) er
 		st.s.settle(proto.OpAbortStore, p.transfer)
 		return st.s.gone()
 	}
+	c := st.s.commitCall(p, sums)
+	return st.committed(p, c, st.s.roundTrip(ctx, c))
+}
+
+// commitCall commits one transfer, inline with what is to be stored.
+func (s *session) commitCall(p *storePart, sums []uint64) *call {
 	c := newCall(proto.OpCommitStore)
 	c.handle = p.transfer
 	c.frame = proto.AppendCommitStore(c.frame, &proto.CommitStore{Transfer: p.transfer, Sums: sums})
-	if st.s.inline() {
+	if s.inline() {
 		c.flags = proto.FlagInline
 		c.payload = p.slots
 	}
-	return st.committed(p, c, st.s.roundTrip(ctx, c))
+	return c
 }
 
 // committed takes the reply to a commit, or the error that there is instead.
