@@ -11,19 +11,13 @@ func (e *Engine) onPut(c *conn, r *request, payload uint32, body []byte) {
 		return
 	}
 	x := e.liveInstance(c)
-	l, st := e.layoutToChange(c, x, in.Layout)
-	if st != proto.StatusOK {
-		e.refuse(r, st)
-		return
-	}
-	t := e.beginTransfer(x, kindStore)
+	l, t := e.beginStore(c, r, x, in.Layout)
 	if t == none {
-		e.refuse(r, proto.StatusBusy)
 		return
 	}
 	p := &e.transfers[t]
 	p.inline = true
-	if st = e.stagePut(t, l, uint64(payload), in); st != proto.StatusReserved {
+	if st := e.stagePut(t, l, uint64(payload), in); st != proto.StatusReserved {
 		e.endTransfer(t)
 		e.refuse(r, st)
 		return

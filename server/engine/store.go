@@ -17,14 +17,8 @@ func (e *Engine) onPrepareStore(c *conn, r *request, body []byte) {
 		e.refuse(r, proto.StatusBadRequest)
 		return
 	}
-	l, st := e.layoutToChange(c, x, in.Layout)
-	if st != proto.StatusOK {
-		e.refuse(r, st)
-		return
-	}
-	t := e.beginTransfer(x, kindStore)
+	l, t := e.beginStore(c, r, x, in.Layout)
 	if t == none {
-		e.refuse(r, proto.StatusBusy)
 		return
 	}
 	e.transfers[t].inline = c.inline || r.flags&proto.FlagInline != 0
@@ -41,6 +35,20 @@ func (e *Engine) onPrepareStore(c *conn, r *request, body []byte) {
 		e.reserve(t, l, in, out, patience{turned: true})
 	}
 	e.granted(r, t, out)
+}
+
+// beginStore begins the transfer of a store of instance x, or refuses the request.
+func (e *Engine) beginStore(c *conn, r *request, x uint32, index uint16) (layout, uint32) {
+	l, st := e.layoutToChange(c, x, index)
+	if st != proto.StatusOK {
+		e.refuse(r, st)
+		return l, none
+	}
+	t := e.beginTransfer(x, kindStore)
+	if t == none {
+		e.refuse(r, proto.StatusBusy)
+	}
+	return l, t
 }
 
 // reserve goes on with a prepare from the first key that has no result. It returns 0, or
