@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,26 +31,8 @@ type frozenServer struct {
 	addr   string
 	root   *os.File // of the file system
 	frozen bool
-	log    lockedBuffer
+	logged string // the file of its standard error
 	done   chan struct{}
-}
-
-// A lockedBuffer may be read while it is written.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 func startFrozen(t *testing.T, args ...string) *frozenServer {
@@ -68,14 +48,17 @@ func startFrozen(t *testing.T, args ...string) *frozenServer {
 	if out, err := exec.Command("mkfs.ext4", "-q", "-F", image).CombinedOutput(); err != nil {
 		t.Skipf("no ext4 can be made: %v %s", err, out)
 	}
-	s := &frozenServer{t: t, addr: cmdtest.Addr(dir), done: make(chan struct{})}
+	s := &frozenServer{t: t, addr: cmdtest.Addr(dir), logged: filepath.Join(dir, "log"), done: make(chan struct{})}
 	script := `mount -o loop "$0" "$1" || exit 77; shift; exec "$@"`
 	s.cmd = exec.Command("sh", append([]string{
 		"-c", script, image, mount, cmdtest.Path("slotcached"), "--listen", s.addr, "--l1-size", "16MiB",
 		"--l2-dir", filepath.Join(mount, "l2"), "--l2-size", "64MiB", "--http=",
 	}, args...)...)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	s.cmd.Stderr = &s.log
+	stderr, err := os.Create(s.logged)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, stderr.Close()) }()
+	s.cmd.Stderr = stderr
 	out, err := s.cmd.StdoutPipe()
 	require.NoError(t, err)
 	if err := s.cmd.Start(); err != nil {
@@ -91,9 +74,9 @@ func startFrozen(t *testing.T, args ...string) *frozenServer {
 	if n == 0 {
 		<-s.done
 		if s.cmd.ProcessState.ExitCode() == 77 {
-			t.Skipf("no loop device can be mounted: %s", &s.log)
+			t.Skipf("no loop device can be mounted: %s", s.log())
 		}
-		t.Fatalf("slotcached did not become ready: %s", &s.log)
+		t.Fatalf("slotcached did not become ready: %s", s.log())
 	}
 	s.root, err = os.Open(fmt.Sprintf("/proc/%d/root%s", s.cmd.Process.Pid, mount))
 	require.NoError(t, err)
@@ -146,11 +129,18 @@ func (s *frozenServer) await(name, want string) {
 	}
 }
 
+// log is what the server has said.
+func (s *frozenServer) log() string {
+	text, err := os.ReadFile(s.logged)
+	require.NoError(s.t, err)
+	return string(text)
+}
+
 // awaitLog waits until the server has said something.
 func (s *frozenServer) awaitLog(words string) {
 	s.t.Helper()
-	for begin := time.Now(); !strings.Contains(s.log.String(), words); time.Sleep(time.Millisecond) {
-		require.Less(s.t, time.Since(begin), time.Minute, &s.log)
+	for begin := time.Now(); !strings.Contains(s.log(), words); time.Sleep(time.Millisecond) {
+		require.Less(s.t, time.Since(begin), time.Minute, s.log())
 	}
 }
 
@@ -161,7 +151,7 @@ func (s *frozenServer) asleep() {
 		if err != nil || dying(string(stat)) {
 			return
 		}
-		require.Less(s.t, time.Since(begin), time.Minute, "%s %s", stat, &s.log)
+		require.Less(s.t, time.Since(begin), time.Minute, "%s %s", stat, s.log())
 	}
 }
 
@@ -211,10 +201,10 @@ func TestAFrozenFileSystemStopsNobody(t *testing.T) {
 	s.await("l2_records", "2")
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	<-s.done
-	require.Zero(t, s.cmd.ProcessState.ExitCode(), s.log.String())
+	require.Zero(t, s.cmd.ProcessState.ExitCode(), s.log())
 	// A machine that is busy may be late on its own account.
-	require.Contains(t, s.log.String(), "disk tier stalled")
-	require.Equal(t, strings.Count(s.log.String(), "disk tier stalled"), strings.Count(s.log.String(), "disk tier well again"))
+	require.Contains(t, s.log(), "disk tier stalled")
+	require.Equal(t, strings.Count(s.log(), "disk tier stalled"), strings.Count(s.log(), "disk tier well again"))
 }
 
 // A stop does not wait for a disk that hangs: sockets are gone, nobody can attach, and all that is left are threads
@@ -238,7 +228,7 @@ func TestAStopWithAFrozenFileSystemIsNoWait(t *testing.T) {
 		require.NoFileExists(t, strings.TrimPrefix(s.addr, "unix:"))
 		s.freeze(false)
 		<-s.done
-		require.Equal(t, 2-c.signals, s.cmd.ProcessState.ExitCode(), s.log.String())
-		require.Contains(t, s.log.String(), "lost")
+		require.Equal(t, 2-c.signals, s.cmd.ProcessState.ExitCode(), s.log())
+		require.Contains(t, s.log(), "lost")
 	}
 }
