@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,20 +32,28 @@ func (cmd *pingCommand) Run(s *session) error {
 	}
 	end := time.Now().Add(cmd.Wait)
 	for {
-		err := s.ping(cmd.Wait > 0)
+		err := s.pingOnce(cmd.Wait > 0)
 		_, unreachable := errors.AsType[*dialError](err)
 		if !unreachable && !errors.Is(err, errStarting) || time.Until(end) < pingPause {
 			return err
 		}
 		select {
-		case <-s.ctx.Done():
+		case <-s.whole.Done():
 			return err
 		case <-time.After(pingPause):
 		}
 	}
 }
 
-// ping asks once. Memory asks for a server that has some ready, too.
+// pingOnce asks within --timeout. Memory asks for a server that has some ready, too.
+func (s *session) pingOnce(memory bool) error {
+	ctx, cancel := context.WithTimeout(s.whole, s.Timeout)
+	defer cancel()
+	once := *s
+	once.ctx = ctx
+	return once.ping(memory)
+}
+
 func (s *session) ping(memory bool) error {
 	return s.ask(func(c *client.Conn) error {
 		begin := time.Now()
