@@ -118,10 +118,7 @@ func (s *shadow) head(hash uint32) *uint32 { return &s.heads[hash&uint32(len(s.h
 
 // use counts a use of an object of the sample, which is t's last one.
 func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale, had bool) {
-	i := *s.head(hash)
-	for i != 0 && s.samples[i].hash != hash {
-		i = s.samples[i].next
-	}
+	i := s.find(hash)
 	if i == 0 {
 		i = s.add(hash)
 	}
@@ -185,12 +182,18 @@ func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale, had bool) {
 // room is how many members a cache has.
 func (s *shadow) room(sc *scale) int { return max(int(sc.room>>s.level), 1) }
 
-// gone: the pool has an object of the sample no more.
-func (s *shadow) gone(hash uint32) {
+// find is the sample of a hash, or 0.
+func (s *shadow) find(hash uint32) uint32 {
 	i := *s.head(hash)
 	for i != 0 && s.samples[i].hash != hash {
 		i = s.samples[i].next
 	}
+	return i
+}
+
+// gone: the pool has an object of the sample no more.
+func (s *shadow) gone(hash uint32) {
+	i := s.find(hash)
 	if i != 0 && s.samples[i].in&inPool != 0 {
 		s.samples[i].in &^= inPool
 		s.resident--
