@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"net"
 	"sync"
 )
@@ -28,7 +27,7 @@ func (f *few) Accept() (net.Conn, error) {
 	for {
 		c, err := f.Listener.Accept()
 		if err != nil {
-			return nil, fmt.Errorf("server: accept an HTTP connection: %w", err)
+			return nil, err //nolint:wrapcheck // http.Server goes on after an error that says itself that it passes
 		}
 		select {
 		case f.slots <- struct{}{}:
