@@ -58,11 +58,11 @@ func (s *Splitter) Init(buf []byte, spares *Spares) {
 	*s = Splitter{base: buf[:0], buf: buf[:0], spares: spares}
 }
 
-// Reset makes s ready for a new stream. A large buffer is let go.
+// Reset makes s ready for a new stream. A large buffer, or one of the spares, is let go.
 func (s *Splitter) Reset() {
 	s.release()
 	keep := s.buf[:0]
-	if cap(keep) > s.keep() {
+	if cap(keep) > s.keep() || s.spared() {
 		s.spares.put(keep)
 		keep = s.base
 	}
@@ -211,9 +211,10 @@ func (s *Splitter) Unread() int { return len(s.buf) - s.read + len(s.piece) }
 // Buffered returns the capacity in bytes of the splitter's own buffer.
 func (s *Splitter) Buffered() int { return cap(s.buf) }
 
-// Trim lets a large buffer go when what is in it does not need it any more. It
-// ends the validity of the frames returned so far. Feed does the same; a caller
-// whose stream may rest for long calls it once all frames are handled.
+// Trim lets a large buffer go when what is in it does not need it any more, and any
+// buffer of the spares when nothing is in it: a stream at rest has none. It ends the
+// validity of the frames returned so far. Feed does the same; a caller whose stream may
+// rest for long calls it once all frames are handled.
 func (s *Splitter) Trim() {
 	s.release()
 	rest := s.buf[s.read:]
@@ -222,7 +223,7 @@ func (s *Splitter) Trim() {
 		need = max(need, s.need())
 	}
 	switch large := s.buf; {
-	case cap(large) > s.keep() && need <= cap(s.base):
+	case cap(large) > s.keep() && need <= cap(s.base), len(rest) == 0 && s.spared():
 		s.buf = append(s.base, rest...)
 		s.spares.put(large)
 	case cap(large) > s.keep() && need <= bufferKeep:
@@ -236,6 +237,9 @@ func (s *Splitter) Trim() {
 
 // keep returns the capacity of the largest buffer that is kept, in bytes.
 func (s *Splitter) keep() int { return max(bufferKeep, cap(s.base)) }
+
+// spared says that buf is one of the spares.
+func (s *Splitter) spared() bool { return s.spares != nil && cap(s.buf) > cap(s.base) }
 
 // keepBytes appends the first n bytes of the piece to the buffer. Bytes before
 // buf[read:] may belong to a frame the caller still has: they are not moved or

@@ -53,7 +53,7 @@ const (
 	// eventsMax is how many descriptors one epoll_wait reports at most.
 	eventsMax = 512
 	// acceptsMax is how many connections are taken of a listening socket in a turn.
-	acceptsMax = 64
+	acceptsMax = 4
 	// recvsMax is how many buffers a turn fills from a connection that has more.
 	recvsMax = 8
 	// sendsMax is how many system calls a turn makes for one send.

@@ -14,10 +14,10 @@ import (
 const (
 	// inputShare is what is stepped of one connection in a turn, in bytes of frames, so that
 	// one that sends thousands of requests at once does not keep the others waiting.
-	inputShare = 8 << 10
+	inputShare = 4 << 10
 	// inputTurn is what is stepped in a turn of all connections that have new input, and again
-	// of those that waited: each less than a tenth of a millisecond of small requests.
-	inputTurn = 16 << 10
+	// of those that waited: each half a tenth of a millisecond of small requests.
+	inputTurn = 8 << 10
 	// inputLight is what a connection may always have in the turn in which it comes: who sends
 	// little does not wait for those who send much.
 	inputLight = 1 << 10
@@ -29,6 +29,8 @@ const (
 	// inputBudget bounds the reassembly buffers of all connections, those kept for the next
 	// included. One that would need more is closed.
 	inputBudget = 64 << 20
+	// tableTurn is what a request counts that looks at a whole table: a turn has one of a connection.
+	tableTurn = 8 << 10
 	// partsKeep is how many parts of a payload a connection has room for at rest.
 	partsKeep = 16
 )
@@ -38,11 +40,11 @@ const (
 func tableCost(op proto.Op) int {
 	switch op { //nolint:exhaustive // the others cost what they carry
 	case proto.OpTransfers:
-		return inputShare
+		return tableTurn
 	case proto.OpInstances, proto.OpEvict, proto.OpRegister:
-		return inputShare / 4
+		return tableTurn / 4
 	case proto.OpStats:
-		return inputShare / 16
+		return tableTurn / 16
 	}
 	return 0
 }
