@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -43,12 +42,22 @@ func (m *fakeMemory) Populate(from, to int64) error {
 	return nil
 }
 
+// waitsTold counts the lines of a log that say that memory is waited for.
+type waitsTold struct{ atomic.Int64 }
+
+func (w *waitsTold) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), "waits for free memory") {
+		w.Add(1)
+	}
+	return len(p), nil
+}
+
 // reserving starts helpers that populate a pool of so many bytes.
-func reserving(t *testing.T, size, free int64, own bool, patience time.Duration) (*helpers, *atomic.Int64, *bytes.Buffer) {
+func reserving(t *testing.T, size, free int64, own bool, patience time.Duration) (*helpers, *atomic.Int64, *waitsTold) {
 	t.Helper()
 	var left atomic.Int64
 	left.Store(free)
-	var text bytes.Buffer
+	var text waitsTold
 	fake, err := ringtest.NewFake(ring.Config{Ops: 8, Control: 8})
 	require.NoError(t, err)
 	h := &helpers{ring: fake, log: slog.New(slog.NewTextHandler(&text, nil)), patience: patience}
@@ -71,19 +80,22 @@ func outcome(t *testing.T, h *helpers, ready int64) error {
 
 func TestReservingThePoolWaitsForFreeMemory(t *testing.T) {
 	const size = 4 * populateStep
-	h, left, text := reserving(t, size, 2*populateStep+roomSpare, false, time.Hour)
+	h, left, told := reserving(t, size, 2*populateStep+roomSpare, false, time.Hour)
+	waits := func(times int64) bool { return told.Load() == times }
 	require.NoError(t, outcome(t, h, 2*populateStep))
+	require.Eventually(t, func() bool { return waits(1) }, 20*time.Second, time.Millisecond)
 	left.Add(populateStep) // a worker lets a dead server's pool go
 	require.NoError(t, outcome(t, h, 3*populateStep))
+	require.Eventually(t, func() bool { return waits(2) }, 20*time.Second, time.Millisecond)
 	left.Add(populateStep)
 	require.NoError(t, outcome(t, h, size))
 	require.EqualValues(t, roomSpare, left.Load(), "some is left")
 	h.stop()
-	require.Equal(t, 2, strings.Count(text.String(), "waits for free memory"), "once each time: %s", text)
+	require.True(t, waits(2), "once each time")
 }
 
 func TestReservingThePoolEndsWhereMemoryDoes(t *testing.T) {
-	h, _, text := reserving(t, 4*populateStep, 3*populateStep, false, time.Millisecond)
+	h, _, told := reserving(t, 4*populateStep, 3*populateStep, false, time.Millisecond)
 	err := outcome(t, h, 4*populateStep)
 	var full l1.ErrNoSpace
 	require.ErrorAs(t, err, &full)
@@ -91,7 +103,7 @@ func TestReservingThePoolEndsWhereMemoryDoes(t *testing.T) {
 	_, ready, _ := h.news(nil)
 	require.EqualValues(t, 2*populateStep, ready, "what there is is used")
 	h.stop()
-	require.Contains(t, text.String(), "waits for free memory")
+	require.EqualValues(t, 1, told.Load())
 }
 
 func TestReservingThePoolNeedsNoFreeMemoryForPagesSetAside(t *testing.T) {
