@@ -137,7 +137,8 @@ func (r *l2Run) sample(ctx context.Context, into *l2Sample, way *l2Way, bytes in
 		return fmt.Errorf("%d bytes were verified, but %d were read", f.Verified, f.Compared)
 	}
 	into.rate, into.cpu, into.sum = one.rate, one.cpu, one.sum
-	return nil
+	// What was read would be written again when its segment is evicted, in the middle of the next writing that is measured.
+	return r.s.Clear(ctx)
 }
 
 // write puts as many new values as there are in so many bytes.
