@@ -70,13 +70,32 @@ func (s *Store) PutBuffer(ctx context.Context, key []byte, b *Buffer) error {
 	r := s.newRequest(requestPut, key)
 	r.mem, r.size = b.mem, b.size
 	clear(s.memory.bytes[b.mem.off+b.size : b.mem.end()]) // the rest of the block goes to the disk too
-	r.sum = s.sum(b.Bytes())
-	done, err := s.wait(ctx, r)
+	done, err := s.putSummed(ctx, r, b.Bytes())
 	if !done {
 		*b = Buffer{}
 		return err
 	}
 	return r.err
+}
+
+// sumBeside is the length in bytes from which on a value's checksum is computed while the value is written. Of shorter ones
+// it is known before, so that the header goes out with the value and both become one I/O.
+const sumBeside = 2 << 20
+
+// putSummed is wait for a put of value, whose checksum it computes.
+func (s *Store) putSummed(ctx context.Context, r *request, value []byte) (bool, error) {
+	if len(value) < sumBeside {
+		r.sum = s.sum(value)
+		return s.wait(ctx, r)
+	}
+	owed := new(debt)
+	r.owed = owed
+	if err := s.box.send(r); err != nil {
+		s.memory.release(r.mem)
+		return false, err
+	}
+	s.box.report(result{by: owed, sum: s.sum(value)})
+	return r.await(ctx)
 }
 
 // GetBuffer reads the value of key into a buffer of the value's length, to be released

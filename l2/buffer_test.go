@@ -6,8 +6,10 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/zeebo/xxh3"
 
 	"github.com/slotcache/slotcache/l2"
 )
@@ -128,4 +130,48 @@ func TestABufferOfAnotherStoreIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	defer of.Release()
 	require.ErrorContains(t, b.PutBuffer(ctx, []byte("k"), of), "another store")
+}
+
+// stores a value whose checksum is not ready before release is closed, and waits until the value is on the disk without it.
+func putUnsummed(t *testing.T, key string) (s *l2.Store, want []byte, release chan struct{}, put chan error) {
+	t.Helper()
+	release, put = make(chan struct{}), make(chan error, 1)
+	s = open(t, t.TempDir(), l2.Options{Size: 128 << 20, Sum: func(p []byte) uint64 {
+		<-release
+		return xxh3.Hash(p)
+	}})
+	b, err := s.Buffer(ctx, 3<<20+5)
+	require.NoError(t, err)
+	want = value(1, len(b.Bytes()))
+	copy(b.Bytes(), want)
+	go func() {
+		err := s.PutBuffer(ctx, []byte(key), b)
+		b.Release()
+		put <- err
+	}()
+	require.Eventually(t, func() bool { return s.Stats().WriteBytes >= uint64(len(want)) }, 30*time.Second, time.Millisecond,
+		"the value waits for its checksum")
+	return s, want, release, put
+}
+
+func TestALargeValueIsWrittenWhileItsChecksumIsComputed(t *testing.T) {
+	s, want, release, put := putUnsummed(t, "a")
+	requireNoValue(t, s, "a")
+	close(release)
+	require.NoError(t, <-put)
+	requireValue(t, s, "a", want)
+	require.EqualValues(t, l2.DefaultMemory, s.Stats().MemoryFree)
+}
+
+func TestADeleteOvertakesAValueWithoutItsChecksum(t *testing.T) {
+	s, _, release, put := putUnsummed(t, "a")
+	deleted := make(chan error, 1)
+	go func() { deleted <- s.Delete(ctx, []byte("a")) }()
+	require.NoError(t, s.Put(ctx, []byte("b"), []byte("other")), "others do not wait")
+	close(release)
+	require.NoError(t, <-put)
+	require.NoError(t, <-deleted)
+	requireNoValue(t, s, "a")
+	requireValue(t, s, "b", []byte("other"))
+	require.EqualValues(t, l2.DefaultMemory, s.Stats().MemoryFree)
 }

@@ -57,7 +57,7 @@ func found(ok bool) error {
 // put gives a value to the log, or parks it while the log's queue is full.
 func (l *loop) put(r *request) {
 	token := l.expect(r)
-	if l.log.PutSummed(&r.key, place(r.mem), r.size, r.sum, token) {
+	if l.write(r, token) {
 		return
 	}
 	l.answered(token)
@@ -68,6 +68,42 @@ func (l *loop) put(r *request) {
 		l.parked = append(l.parked, r)
 	default:
 		l.finish(r, l.degraded())
+	}
+}
+
+// write gives a value to the log, if that takes it.
+func (l *loop) write(r *request, token seglog.Token) bool {
+	switch owed := r.owed; {
+	case owed == nil:
+		return l.log.PutSummed(&r.key, place(r.mem), r.size, r.sum, token)
+	case owed.paid:
+		return l.log.PutSummed(&r.key, place(r.mem), r.size, owed.sum, token)
+	case !l.log.Put(&r.key, place(r.mem), r.size, token):
+		return false
+	}
+	l.owing[r.mem.off] = r.owed
+	return true
+}
+
+// owedSum says whether a caller computes, or has computed, the checksum that the log asks for.
+func (l *loop) owedSum(io *seglog.IO) bool {
+	owed := l.owing[io.Mem.Off]
+	if io.Mem.Own || owed == nil {
+		return false
+	}
+	if owed.paid {
+		l.finishIO(result{id: io.ID, res: io.Mem.Len, sum: owed.sum})
+	} else {
+		owed.io, owed.size = io.ID, io.Mem.Len
+	}
+	return true
+}
+
+// pay takes a caller's checksum.
+func (l *loop) pay(owed *debt, sum uint64) {
+	owed.sum, owed.paid = sum, true
+	if owed.io != 0 {
+		l.finishIO(result{id: owed.io, res: owed.size, sum: sum})
 	}
 }
 
@@ -183,6 +219,9 @@ func (l *loop) answered(token seglog.Token) *request {
 	}
 	l.waiting[token] = nil
 	l.vacant = append(l.vacant, token)
+	if r.owed != nil {
+		delete(l.owing, r.mem.off)
+	}
 	return r
 }
 

@@ -59,8 +59,9 @@ type loop struct {
 
 	// waiting are the requests whose outcome the log owes; the index is the token.
 	waiting []*request
-	vacant  []seglog.Token // unused indexes of waiting
-	parked  []*request     // puts that the log's queue had no room for
+	vacant  []seglog.Token  // unused indexes of waiting
+	parked  []*request      // puts that the log's queue had no room for
+	owing   map[int64]*debt // of the puts that the log has, by where their values are
 
 	completions []ring.Completion
 	requests    []*request
@@ -79,6 +80,7 @@ func newLoop(cfg loopConfig) *loop {
 		helpers:     newHelpers(cfg.dir, cfg.box, cfg.sum),
 		start:       time.Now(),
 		done:        make(chan struct{}),
+		owing:       make(map[int64]*debt),
 		completions: make([]ring.Completion, 0, 2*maxInFlight),
 	}
 }
@@ -165,8 +167,13 @@ func (l *loop) step() {
 	var closing bool
 	l.requests, l.results, closing = l.box.take(l.requests, l.results)
 	for i := range l.results {
-		l.finishIO(l.results[i])
+		if r := &l.results[i]; r.by != nil {
+			l.pay(r.by, r.sum)
+		} else {
+			l.finishIO(*r)
+		}
 	}
+	clear(l.results)
 	l.unpark()
 	for i, r := range l.requests {
 		l.requests[i] = nil
@@ -204,6 +211,9 @@ func (l *loop) begin(io *seglog.IO) {
 			l.ring.Write(ring.Tag(io.ID), fd, io.Addr.Off, l.bytes(io.Mem))
 		}
 	case seglog.IOSum:
+		if l.owedSum(io) {
+			return
+		}
 		p := l.bytes(io.Mem)
 		if len(p) <= sumInline {
 			l.finishIO(result{id: io.ID, res: io.Mem.Len, sum: l.sum(p)})

@@ -54,7 +54,8 @@ type request struct {
 	key  seglog.Key
 	mem  extent // put: the value; get: where it is read to, found by the loop if it can
 	size int64  // put: length of the value; get: of the buffer, then of what was found; size: of what was found
-	sum  uint64 // put: xxh3-64 of the value
+	sum  uint64 // put: xxh3-64 of the value, unless it is owed
+	owed *debt  // put: the caller computes the sum while the value is written already
 
 	keys  []seglog.Key // scan: which are asked for
 	sizes []int64      // scan: of what was found, negative for what was not
@@ -63,6 +64,14 @@ type request struct {
 	err   error
 	stats Stats
 	done  chan struct{} // has room for the one signal
+}
+
+// A debt is a checksum that a caller owes the loop, which has begun to write the value. All of it is the loop's.
+type debt struct {
+	io   uint64 // the log's I/O that waits for it; 0: none does yet
+	size int64  // bytes that are summed by that
+	paid bool   // sum is there
+	sum  uint64
 }
 
 // newRequest returns a request for key.
@@ -93,6 +102,11 @@ func (s *Store) wait(ctx context.Context, r *request) (bool, error) {
 		s.memory.release(r.mem)
 		return false, err
 	}
+	return r.await(ctx)
+}
+
+// await waits for the end of r, which the loop has, or for that of ctx.
+func (r *request) await(ctx context.Context) (bool, error) {
 	select {
 	case <-r.done:
 		return true, nil
@@ -239,6 +253,7 @@ type result struct {
 	res int64
 	sum uint64
 	err error // what was behind a negative res
+	by  *debt // a caller's checksum: sum alone counts
 
 	free      int64 // bytes that the file system has left
 	freeKnown bool
