@@ -120,10 +120,13 @@ func (l *loop) prepare() {
 
 // await blocks until there is something to do, and does what the kernel reports.
 func (l *loop) await() error {
+	var done []ring.Completion
+	var err error
 	if l.log.Pending() {
-		l.ring.Wake() // look at the kernel and come back
+		done, err = l.ring.Pass(l.completions[:0])
+	} else {
+		done, err = l.ring.Wait(l.completions[:0])
 	}
-	done, err := l.ring.Wait(l.completions[:0])
 	if err != nil {
 		return fmt.Errorf("l2: %w", err)
 	}

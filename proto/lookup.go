@@ -74,6 +74,12 @@ func ParseLookup(p []byte, x *Lookup) error {
 	return d.end()
 }
 
+// LookupHolds reports whether p, which may be damaged, is a [Lookup] that takes holds.
+func LookupHolds(p []byte) bool {
+	const at = 2 + 1 // behind the layout and the mode
+	return len(p) > at && LookupOptions(p[at])&LookupHold != 0
+}
+
 // LookupReply answers a [Lookup].
 type LookupReply struct {
 	Hits       uint32 // in prefix mode the leading keys that are there, else the bits set

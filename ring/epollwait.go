@@ -8,6 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Expect implements [Interface]. To look takes a system call here.
+func (e *Epoll) Expect() {}
+
 // Submit implements [Interface].
 func (e *Epoll) Submit() error {
 	e.begin()
@@ -35,13 +38,7 @@ func (e *Epoll) Wait(dst []Completion) ([]Completion, error) {
 	if before == cap(dst) {
 		panic("ring: Wait without room for a completion")
 	}
-	if !e.started {
-		e.started = true
-		e.sleep.begin()
-	}
-	e.recv.giveBack()
-	e.begin()
-	dst = e.handOut(dst)
+	dst = e.enter(dst)
 	var until time.Duration
 	if e.spin > 0 {
 		until = e.now() + e.spin
@@ -65,6 +62,33 @@ func (e *Epoll) Wait(dst []Completion) ([]Completion, error) {
 	e.sleep.worked()
 	e.stats.Completions += uint64(len(dst) - before)
 	return dst, nil
+}
+
+// Pass implements [Interface].
+func (e *Epoll) Pass(dst []Completion) ([]Completion, error) {
+	before := len(dst)
+	dst = e.enter(dst)
+	if len(dst) < cap(dst) {
+		if errno := e.turn(&dst, false); errno != 0 && errno != unix.EINTR {
+			return dst, fmt.Errorf("ring: epoll_wait: %w", errno)
+		}
+	}
+	if len(dst) > before {
+		e.sleep.worked()
+	}
+	e.stats.Completions += uint64(len(dst) - before)
+	return dst, nil
+}
+
+// enter is how a Wait begins: it takes back what was handed out, begins what is queued, and appends what is over to dst.
+func (e *Epoll) enter(dst []Completion) []Completion {
+	if !e.started {
+		e.started = true
+		e.sleep.begin()
+	}
+	e.recv.giveBack()
+	e.begin()
+	return e.handOut(dst)
 }
 
 // turn makes one epoll_wait, for as long as it takes if block is set, and appends to dst, which has room, what came.

@@ -8,13 +8,14 @@ import "time"
 //
 // With one peer that awaits each answer, a look costs an enter that a sleep does not: one to submit, and one when work is seen. With
 // several they are few for each completion. So unless it looks always, a loop looks only if one of its last waits brought several
-// completions at once.
+// completions at once, or if the caller knows that a peer is about to ask for more.
 type lookout struct {
-	always  time.Duration // for which it looks whatever comes of it; 0: as long as that pays
-	pays    time.Duration // for which it looks then
-	several uint8         // waits to go until the loop is taken for one with a single peer
-	trust   uint8         // finds more than misses of late
-	skipped uint8         // sleeps without a look since the last one
+	always   time.Duration // for which it looks whatever comes of it; 0: as long as that pays
+	pays     time.Duration // for which it looks then
+	several  uint8         // waits to go until the loop is taken for one with a single peer
+	expected bool          // more is, before the next wait
+	trust    uint8         // finds more than misses of late
+	skipped  uint8         // sleeps without a look since the last one
 }
 
 const (
@@ -23,12 +24,14 @@ const (
 	probeEvery = 16 // sleeps
 )
 
-// time returns for how long to look now; 0 means not at all.
+// time returns for how long to look now; 0 means not at all. What was expected is so no more.
 func (l *lookout) time() time.Duration {
+	expected := l.expected
+	l.expected = false
 	switch {
 	case l.always > 0:
 		return l.always
-	case l.pays == 0 || l.several == 0:
+	case l.pays == 0 || l.several == 0 && !expected:
 		return 0
 	case l.trust > 0:
 		return l.pays

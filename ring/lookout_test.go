@@ -1,6 +1,8 @@
 package ring
 
 import (
+	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -30,9 +32,53 @@ func TestALoopLooksBeforeItSleepsWhileThatPays(t *testing.T) {
 	require.GreaterOrEqual(t, looks(&l, 3, true), 1000-probeEvery)
 	require.LessOrEqual(t, looks(&l, 1, true), severalFor, "a single peer is left")
 
-	off := lookout{}
+	single := lookout{pays: d}
+	for range 2 * probeEvery {
+		single.expected = true
+		if single.time() > 0 {
+			single.looked(true)
+		}
+		single.brought(1)
+	}
+	single.expected = true
+	require.Equal(t, d, single.time(), "more is expected")
+	require.Zero(t, single.time(), "but that was before")
+
+	off := lookout{expected: true}
 	require.Zero(t, looks(&off, 3, true))
 	always := lookout{always: d, pays: 1}
 	require.Equal(t, 1000, looks(&always, 1, false))
 	require.Equal(t, d, always.time())
+}
+
+// A loop that was told of a request that others follow finds the next one without having slept.
+func TestARingLooksForWhatIsExpected(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	u, err := New(Config{Ops: 8, Control: 8, Look: time.Minute})
+	if errors.Is(err, ErrUnavailable) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	defer func() { require.NoError(t, u.Close()) }()
+	u.look.trust = trustMax
+	for i, expected := range []bool{false, true, false, true} {
+		before := u.Stats()
+		if expected {
+			u.Expect()
+		}
+		u.Timer(NewTag(uint32(i), 1), 2*time.Millisecond) // it cannot have fired when the wait begins to look
+		got, err := u.Wait(make([]Completion, 0, 8))
+		require.NoError(t, err)
+		require.Equal(t, []Completion{{Kind: KindTimer, Tag: NewTag(uint32(i), 1)}}, got)
+		after := u.Stats()
+		if !expected {
+			require.Equal(t, before.Looks, after.Looks)
+		} else if after.Looks > before.Looks { // unless this thread was held up until the timer had fired
+			require.Equal(t, before.Looks+1, after.Looks)
+			require.Equal(t, before.Found+1, after.Found)
+			require.Equal(t, before.Enters+2, after.Enters, "one submits, and one takes what was found")
+		}
+	}
+	require.Positive(t, u.Stats().Looks)
 }

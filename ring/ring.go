@@ -47,8 +47,8 @@ type Config struct {
 	Workers int
 	// Spin is how long Wait looks for completions before it sleeps. It buys latency with a whole CPU; 0 means not at all.
 	Spin time.Duration
-	// Look is how long Wait looks before it sleeps when completions of late came several at a time, as long as most of such looks
-	// find something. It should be about what it costs to fall asleep and be woken; 0 means not at all. An Epoll has no use for it:
+	// Look is how long Wait looks before it sleeps when completions of late came several at a time, or more is expected (Expect), as
+	// long as most of such looks find something. It should be about what it costs to fall asleep and be woken; 0 means not at all. An Epoll has no use for it:
 	// it cannot see without a system call.
 	Look time.Duration
 }
@@ -114,6 +114,8 @@ type Stats struct {
 	ShortIO     uint64 // reads, writes and sends that the kernel ended early and the ring continued
 	Retries     uint64 // system calls and operations tried again after EINTR, EAGAIN or EBUSY
 	Stale       uint64 // completions of an operation that was over; 0 unless the bookkeeping is wrong
+	Looks       uint64 // times that Wait looked for completions before it would have slept, as Config.Look has it
+	Found       uint64 // of these found something
 	InFlight    int    // operations queued or in the kernel's hands
 	Registered  int64  // bytes of registered memory
 }
@@ -173,6 +175,10 @@ type Interface interface {
 	// is visible to the loop after that completion. Any goroutine may call it, and after Close it does nothing.
 	Wake()
 
+	// Expect tells that somebody is about to ask for more, so that to look for that for a short time (Config.Look) is better than
+	// to sleep. It is about the next Wait only, and a hint: a ring that cannot look without a system call takes no notice.
+	Expect()
+
 	// RegisterMemory makes later reads and writes within p cheaper. p is page aligned (what is not is left out) and stays mapped
 	// until Close. Ranges may be adjacent; I/O across their borders is split inside. It may block for about 0.3 ms a MiB that
 	// is not populated. An error (no memlock allowance, no support) means that plain I/O goes on being used, no failure.
@@ -192,6 +198,9 @@ type Interface interface {
 	// Wait takes back the Data handed out so far, submits what is queued, blocks until there is a completion, and appends completions
 	// to dst up to its capacity, of which some must be left. It makes one system call where one will do.
 	Wait(dst []Completion) ([]Completion, error)
+
+	// Pass is Wait without blocking, for a loop that has work of its own: it may append nothing.
+	Pass(dst []Completion) ([]Completion, error)
 
 	// Collect appends the completions that are there to dst, up to its capacity, without a system call where the ring can do so. It
 	// does not take back Data.

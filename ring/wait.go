@@ -63,6 +63,7 @@ func (u *Uring) Wait(dst []Completion) ([]Completion, error) {
 	wait := uint32(1)
 	switch {
 	case u.q.ready() || !u.backlog.empty():
+		u.look.expected = false // it has come
 		if u.q.queued() > 0 {
 			wait = 0
 		} else if dst = u.reap(dst); len(dst) > before {
@@ -101,6 +102,23 @@ func (u *Uring) Wait(dst []Completion) ([]Completion, error) {
 	}
 }
 
+// Pass implements [Interface].
+func (u *Uring) Pass(dst []Completion) ([]Completion, error) {
+	before := len(dst)
+	u.recv.giveBack()
+	if u.q.queued() > 0 || u.q.pending() {
+		if errno := u.enter(0, enterGetEvents, true); errno != 0 && !transient(errno) {
+			return dst, enterError("pass", errno)
+		}
+	}
+	dst = u.reap(dst)
+	if len(dst) > before {
+		u.sleep.worked()
+		u.look.brought(len(dst) - before)
+	}
+	return dst, nil
+}
+
 // lookFor submits what is queued, without waiting, and looks for work for as long as d. What it finds is left to the next enter, if
 // it was not there at once: no system call is made meanwhile, for the kernel marks in shared memory that it has work for this thread.
 func (u *Uring) lookFor(d time.Duration, dst []Completion) ([]Completion, syscall.Errno) {
@@ -115,9 +133,17 @@ func (u *Uring) lookFor(d time.Duration, dst []Completion) ([]Completion, syscal
 	if u.q.queued() > 0 {
 		return dst, 0 // the kernel took only a part
 	}
-	u.look.looked(u.q.watch(d))
+	found := u.q.watch(d)
+	u.look.looked(found)
+	u.stats.Looks++
+	if found {
+		u.stats.Found++
+	}
 	return dst, 0
 }
+
+// Expect implements [Interface].
+func (u *Uring) Expect() { u.look.expected = true }
 
 // enter makes the system call and brings the bookkeeping up to what the kernel did in it.
 func (u *Uring) enter(wait, flags uint32, raw bool) syscall.Errno {

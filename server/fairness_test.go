@@ -52,6 +52,55 @@ func TestShortRequestsOfMuchWorkAreFewInATurn(t *testing.T) {
 	}
 }
 
+// A frame that is larger than a connection's share of a turn is stepped whole, and asks for no turn of its own behind it: that
+// would take system calls for nothing.
+func TestAFrameBeyondItsShareTakesOneTurn(t *testing.T) {
+	core := &recorder{}
+	r := &reactor{core: core, conns: make([]conn, 2)}
+	c := &r.conns[1]
+	c.id = engine.NewConnID(1, 1)
+	c.in.Init(nil, &r.spares)
+	c.moveTo(connOpen)
+	body := proto.AppendLookup(nil, &proto.Lookup{Group: 1, Keys: make([]proto.Key, 512)})
+	lookup := proto.AppendFrame(nil, proto.Header{Op: proto.OpLookup, Flags: proto.FlagNoReply}, body, 0)
+	require.Greater(t, len(lookup), inputShare)
+	for turn, rest := range []int{0, 7, 0, proto.HeaderSize + 1} { // of the next frame, which came with it
+		ev := engine.Event{Kind: engine.EventFrame, Conn: c.id, Body: lookup[c.in.Unread():]}
+		ev.Body = append(slices.Clone(ev.Body), lookup[:rest]...)
+		r.events = append(r.events, ev)
+		r.stats.Turns++
+		r.step()
+		require.Len(t, core.conns, turn+1)
+		require.Equal(t, rest, c.in.Unread())
+		if rest < proto.HeaderSize {
+			require.Equal(t, flowMessage, c.flow)
+			require.Empty(t, r.resumed)
+		}
+	}
+	r.stats.Turns++
+	r.step() // a header and some could have been a frame
+	require.Equal(t, flowMessage, c.flow)
+	require.Empty(t, r.resumed)
+	require.Len(t, core.conns, 4)
+}
+
+// Who stores or retrieves is looked for, and who only asks is not.
+func TestRequestsThatOthersFollow(t *testing.T) {
+	lookup := func(options proto.LookupOptions) []byte {
+		return proto.AppendLookup(nil, &proto.Lookup{Group: 1, Options: options, Keys: make([]proto.Key, 1)})
+	}
+	for op := proto.OpHello; op.Valid(); op++ {
+		follows := slices.Contains([]proto.Op{
+			proto.OpPrepareStore, proto.OpCommitStore, proto.OpPut, proto.OpPrepareRetrieve, proto.OpCommitRetrieve, proto.OpRelease,
+		}, op)
+		require.Equal(t, follows, continued(&proto.Frame{Header: proto.Header{Op: op}, Body: lookup(proto.LookupLoad)}), "%v", op)
+	}
+	of := proto.Frame{Header: proto.Header{Op: proto.OpLookup}, Body: lookup(proto.LookupHold | proto.LookupSlots)}
+	require.True(t, continued(&of))
+	of.Body = of.Body[:3] // damaged
+	require.False(t, continued(&of))
+}
+
 // One lookup of tens of thousands of keys while eviction runs: in frames of the most keys,
 // all of which are there at once, it takes a turn of the loop for each of them, and what
 // another client sends in a turn is served in that turn.

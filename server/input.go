@@ -49,6 +49,18 @@ func tableCost(op proto.Op) int {
 	return 0
 }
 
+// continued says whether who asks this is likely to ask for more at once: a worker that stores or retrieves values has
+// been given slots, and comes back when it has copied.
+func continued(f *proto.Frame) bool {
+	switch f.Op { //nolint:exhaustive // nothing follows from the others
+	case proto.OpPrepareStore, proto.OpCommitStore, proto.OpPut, proto.OpPrepareRetrieve, proto.OpCommitRetrieve, proto.OpRelease:
+		return true
+	case proto.OpLookup:
+		return proto.LookupHolds(f.Body)
+	}
+	return false
+}
+
 // received takes a completion of a receive. The piece becomes an event, so that pieces,
 // the end of the stream and everything else are handled in the order they came.
 func (r *reactor) received(done *ring.Completion) {
@@ -134,6 +146,10 @@ func (r *reactor) pumpFrame(c *conn) {
 	case r.blocked(c):
 		c.flow = flowOutput
 		return
+	case c.in.Unread() < proto.HeaderSize: // no turn is needed for what is not there
+		c.in.Hold()
+		c.flow = flowMessage
+		return
 	case c.share >= inputShare || r.share >= inputTurn && c.share >= inputLight:
 		c.flow = flowTurn
 		return
@@ -159,6 +175,9 @@ func (r *reactor) pumpFrame(c *conn) {
 	}
 	if f.Payload() > 0 {
 		c.payload.state = payloadSkip
+	}
+	if continued(&f) {
+		r.ring.Expect()
 	}
 	r.ev = engine.Event{Kind: engine.EventFrame, Now: r.now, Conn: c.id, Header: f.Header, Body: f.Body}
 	r.stepping = c

@@ -236,6 +236,8 @@ func (s *snapshot) each(f func(name string, value uint64)) {
 	f("sent_bytes_total", s.server.Sent)
 	f("pool_faults_total", s.server.Faults)
 	f("ring_enters_total", s.ring.Enters)
+	f("ring_looks_total", s.ring.Looks)
+	f("ring_looks_found_total", s.ring.Found)
 	f("ring_completions_total", s.ring.Completions)
 	f("ring_overflows_total", s.ring.Overflows)
 	f("ring_fixed_io_total", s.ring.FixedIO)

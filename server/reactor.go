@@ -144,11 +144,13 @@ func (r *reactor) turn() error {
 // wait blocks until something has happened. Where there is work that no completion will
 // announce, it only looks.
 func (r *reactor) wait() error {
-	if len(r.events) > 0 || len(r.deferred) > 0 || len(r.resumed) > 0 || r.registered < r.populated || r.alarm.state == alarmDue {
-		r.ring.Wake()
-	}
 	var err error
-	if r.completions, err = r.ring.Wait(r.completions[:0]); err != nil {
+	if len(r.events) > 0 || len(r.deferred) > 0 || len(r.resumed) > 0 || r.registered < r.populated || r.alarm.state == alarmDue {
+		r.completions, err = r.ring.Pass(r.completions[:0])
+	} else {
+		r.completions, err = r.ring.Wait(r.completions[:0])
+	}
+	if err != nil {
 		return fmt.Errorf("server: wait for I/O: %w", err)
 	}
 	if len(r.tried) > 0 { // without a system call, unless the kernel took only a part of what was queued

@@ -61,7 +61,7 @@ type command struct {
 	Conns    int           `name:"connections" help:"Most connections at a time; each takes one of the open files that the system allows." default:"1024"`
 	Reap     time.Duration `name:"reap-after" help:"How long a worker may send nothing until it is not registered any more; 0: without end." default:"120s"`
 	Spin     time.Duration `help:"How long the loop looks for work before it sleeps." default:"0s"`
-	Look     time.Duration `help:"How long it does so when requests come of several clients at a time, as long as it mostly finds some; with io_uring." default:"50us"`
+	Look     time.Duration `help:"How long it does so when requests come of several clients at a time, or a worker stores or retrieves, as long as it mostly finds some; with io_uring." default:"50us"`
 	LogLevel slog.Level    `name:"log-level" help:"Least level that is logged: debug, info, warn or error." default:"info"`
 
 	Version versionFlag `help:"Print the version and end."`

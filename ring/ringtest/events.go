@@ -70,6 +70,44 @@ func timersFireInOrder(l *loop) {
 	l.expect(ring.KindTimer, tag(4), 0)
 }
 
+func passDoesNotBlock(l *loop) {
+	pass := func() {
+		dst, err := l.r.Pass(l.dst[:0])
+		l.NoError(err)
+		l.keep(dst)
+	}
+	until := func() { // hangs if a pass never sees it
+		for len(l.left) == 0 {
+			pass()
+		}
+	}
+	pass()
+	l.Empty(l.left, "nothing is there")
+	ours, peer := l.pair(0)
+	l.r.Recv(tag(1), ours)
+	pass() // it submits
+	l.Empty(l.left)
+	_, err := unix.Write(peer, []byte("x"))
+	l.NoError(err)
+	until()
+	c := l.next()
+	l.Equal(ring.KindRecv, c.Kind)
+	l.Equal("x", string(c.Data))
+	l.r.SendNow(tag(1), ours, []byte("yz"))
+	pass()
+	var p [3]byte
+	n, err := unix.Read(peer, p[:])
+	l.NoError(err)
+	l.Equal("yz", string(p[:n]))
+	l.Empty(l.left, "it went whole")
+	l.r.Wake()
+	until()
+	l.expect(ring.KindWake, 0, 0)
+	l.r.Timer(tag(2), time.Millisecond)
+	until()
+	l.expect(ring.KindTimer, tag(2), 0)
+}
+
 func wakesMergeAndNoneIsLost(l *loop) {
 	const wakes = 1000
 	var count atomic.Int64

@@ -63,15 +63,28 @@ func (f *Fake) Wait(dst []ring.Completion) ([]ring.Completion, error) {
 		return dst, err
 	}
 	for first := true; first || len(f.ready) == 0; first = false {
-		if err := f.look(); err != nil {
+		if err := f.look(true); err != nil {
 			return dst, err
 		}
 	}
 	return f.Collect(dst), nil
 }
 
-// look polls the descriptors of all operations, without waiting if there are completions, and does one step of each that can go on.
-func (f *Fake) look() error {
+// Pass implements [ring.Interface].
+func (f *Fake) Pass(dst []ring.Completion) ([]ring.Completion, error) {
+	f.buffers = append(f.buffers, f.out...)
+	f.out = f.out[:0]
+	if err := f.Submit(); err != nil {
+		return dst, err
+	}
+	if err := f.look(false); err != nil {
+		return dst, err
+	}
+	return f.Collect(dst), nil
+}
+
+// look polls the descriptors of all operations, without waiting if there are completions or block is not set, and does one step of each that can go on.
+func (f *Fake) look(block bool) error {
 	f.polls = append(f.polls[:0], unix.PollFd{Fd: int32(f.wakeFD), Events: unix.POLLIN})
 	f.polled = append(f.polled[:0], -1)
 	timeout := time.Duration(-1)
@@ -89,7 +102,7 @@ func (f *Fake) look() error {
 		}
 		f.poll(i, events)
 	}
-	if len(f.ready) > 0 {
+	if len(f.ready) > 0 || !block {
 		timeout = 0
 	}
 	var ts *unix.Timespec

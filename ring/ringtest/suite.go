@@ -45,6 +45,7 @@ var cases = []struct {
 	{"RoomIsNeverExceeded", roomIsNeverExceeded},
 	{"PollSeesAPipeAndAProcess", pollSeesAPipeAndAProcess},
 	{"TimersFireInOrder", timersFireInOrder},
+	{"PassDoesNotBlock", passDoesNotBlock},
 	{"WakesMergeAndNoneIsLost", wakesMergeAndNoneIsLost},
 	{"WakeAfterCloseDoesNothing", wakeAfterCloseDoesNothing},
 	{"TheCollectorRunsWhileWaitIdles", theCollectorRunsWhileWaitIdles},
