@@ -33,6 +33,14 @@ func NewLookup(s *Session, id uint64, keys Keys, count, total int) Script {
 	return l
 }
 
+// again returns another script like s, for a script whose frames are the same on all connections; else nil.
+func again(s Script) Script {
+	if l, ok := s.(*lookup); ok {
+		return &lookup{frames: l.frames, count: l.count}
+	}
+	return nil
+}
+
 func lookupFrame(s *Session, id uint64, keys []proto.Key, options proto.LookupOptions) []byte {
 	body := proto.AppendLookup(nil, &proto.Lookup{Group: 1, Options: options, Keys: keys})
 	return proto.AppendFrame(nil, proto.Header{Op: proto.OpLookup, Request: id, Boot: s.Boot}, body, 0)

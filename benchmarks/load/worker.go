@@ -81,7 +81,8 @@ func measured(j *Job, f func(enter, leave func() error) (Tally, error)) (r Resul
 			if j.PID == 0 {
 				return nil
 			}
-			if j.Allocs != "" {
+			// What telling the heap objects costs is not counted: it comes before all else, or after it.
+			if j.Allocs != "" && sign < 0 {
 				if err := tell(j.Allocs, sign, &told); err != nil {
 					return err
 				}
@@ -95,6 +96,9 @@ func measured(j *Job, f func(enter, leave func() error) (Tally, error)) (r Resul
 			}
 			used, err := observe.CPU(j.PID)
 			r.CPU += used * time.Duration(sign)
+			if err == nil && j.Allocs != "" && sign > 0 {
+				err = tell(j.Allocs, sign, &told)
+			}
 			return err
 		}
 	}
@@ -181,7 +185,12 @@ func (w *worker) crowd(j *Job, way *way) (r Result, err error) {
 		}
 		scripts := make([]Script, depth)
 		for d := range scripts {
-			scripts[d] = way.script(j, s, uint64(d), keys)
+			if i > 0 {
+				scripts[d] = again(c.members[0].scripts[d])
+			}
+			if scripts[d] == nil {
+				scripts[d] = way.script(j, s, uint64(d), keys)
+			}
 		}
 		c.Add(s.Link, scripts)
 	}

@@ -20,6 +20,7 @@ type pageData struct {
 func (r *Run) WriteHTML(path string) error {
 	t, err := template.New("report").Funcs(template.FuncMap{
 		"number":  number,
+		"allocs":  allocs,
 		"nonzero": func(v float64) string { return nonzero("%.3g", v) },
 		"verdict": func(f Figure) string {
 			switch {

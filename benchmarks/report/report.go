@@ -65,10 +65,12 @@ type Measurement struct {
 	P99    float64 `json:"p99_us"`
 	P999   float64 `json:"p999_us"`
 	Max    float64 `json:"max_us"`
-	CPU    float64 `json:"server_cpu_us,omitempty"` // an operation
-	Calls  float64 `json:"server_syscalls,omitempty"`
+	CPU    float64 `json:"server_cpu_us,omitempty"`   // an operation
+	Calls  float64 `json:"server_syscalls,omitempty"` // an operation
 	Value  float64 `json:"value,omitempty"`
 	Why    string  `json:"why,omitempty"` // it was not measured
+
+	Allocs *float64 `json:"server_allocs,omitempty"` // heap objects of the server an operation, where they were counted
 
 	Times *hdrhistogram.Histogram `json:"-"`
 }
@@ -90,6 +92,7 @@ type Run struct {
 func (r *Run) WriteFigures(path string) error {
 	return create(path, func(w io.Writer) error {
 		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false) // targets have < and >
 		for i := range r.Figures {
 			if err := e.Encode(&r.Figures[i]); err != nil {
 				return err
@@ -102,6 +105,7 @@ func (r *Run) WriteFigures(path string) error {
 // WriteJSON writes everything as one JSON value.
 func (r *Run) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
 }

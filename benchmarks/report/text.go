@@ -32,15 +32,15 @@ func (r *Run) WriteFigureTable(w io.Writer) error {
 // WriteMeasurements writes the measurements for people.
 func (r *Run) WriteMeasurements(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(t, "measured\t/s\tGB/s\tp50 us\tp99 us\tp99.9 us\tserver CPU us\tsyscalls\tother\t")
+	_, _ = fmt.Fprintln(t, "measured\t/s\tGB/s\tp50 us\tp99 us\tp99.9 us\tserver CPU us\tsyscalls\tallocs\tother\t")
 	for i := range r.Measurements {
 		m := &r.Measurements[i]
 		if m.Why != "" {
-			_, _ = fmt.Fprintf(t, "%s\t%s\t\t\t\t\t\t\t\t\n", m.Name, m.Why)
+			_, _ = fmt.Fprintf(t, "%s\t%s\t\t\t\t\t\t\t\t\t\n", m.Name, m.Why)
 			continue
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%.0f\t%s\t%.1f\t%.1f\t%.1f\t%s\t%s\t%s\t\n", m.Name, m.Rate, nonzero("%.2f", m.Bytes), m.P50, m.P99, m.P999,
-			nonzero("%.2f", m.CPU), nonzero("%.3f", m.Calls), nonzero("%.4g", m.Value))
+		_, _ = fmt.Fprintf(t, "%s\t%.0f\t%s\t%.1f\t%.1f\t%.1f\t%s\t%s\t%s\t%s\t\n", m.Name, m.Rate, nonzero("%.2f", m.Bytes), m.P50, m.P99, m.P999,
+			nonzero("%.2f", m.CPU), nonzero("%.3f", m.Calls), allocs(m.Allocs), nonzero("%.4g", m.Value))
 	}
 	return t.Flush()
 }
@@ -62,4 +62,12 @@ func nonzero(format string, v float64) string {
 		return ""
 	}
 	return fmt.Sprintf(format, v)
+}
+
+// allocs writes a number of heap objects, and nothing where they were not counted.
+func allocs(v *float64) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.4f", *v)
 }

@@ -3,6 +3,7 @@ package rig
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/slotcache/slotcache/benchmarks/load"
 )
@@ -53,7 +54,7 @@ const (
 	store1    = "prepare+commit 1"
 	stream1   = "prepare+commit 1, in one round trip"
 	look512   = "lookup of 512 keys"
-	traced    = "system calls of ping %d"
+	sysCalls  = "system calls of ping %d"
 )
 
 func ownPlace() Place { return Place{Name: Main} }
@@ -80,7 +81,7 @@ func figureRequests() []Cell {
 		request(echo16, Place{Name: Epoll}, load.Job{Kind: load.KindEcho, Conns: 16}),
 	}
 	for _, conns := range []int{1, 16, 256} {
-		c := request(fmt.Sprintf(traced, conns), ownPlace(), load.Job{})
+		c := request(fmt.Sprintf(sysCalls, conns), ownPlace(), load.Job{})
 		c.Series, c.Conns = "", conns
 		c.Take = func(ctx context.Context, r *Rig) (Sample, error) { return r.syscalls(ctx, conns) }
 		cells = append(cells, c)
@@ -88,49 +89,60 @@ func figureRequests() []Cell {
 	return cells
 }
 
+// mostKeys is how many keys all lookups under way have together at most: 32 MiB of requests, half of what a server keeps
+// of frames that are not whole.
+const mostKeys = 1 << 20
+
+// deep is how many requests are under way on each of a number of connections when they are pipelined; 1: none are.
+func deep(j *load.Job, conns int) int {
+	if conns == 1 {
+		return 1 // it blocks
+	}
+	return min(16, mostKeys/max(j.Count*conns, 1))
+}
+
 // Requests are the cells of the whole matrix of requests, on some numbers of connections.
 func Requests(free bool, numbers []int) []Cell {
 	var cells []Cell
-	own := Place{Name: Main, Free: free}
+	own, suffix := Place{Name: Main, Free: free}, ""
+	if free {
+		suffix = ", unpinned"
+	}
 	add := func(name string, p Place, j load.Job) {
-		suffix := ""
-		if free {
-			suffix = ", unpinned"
-		}
 		for _, conns := range numbers {
-			if conns == 1 {
-				conns = 0 // one that blocks
-			}
-			j.Conns = conns
-			for _, depth := range []int{1, 16} {
-				if depth > 1 && conns == 0 {
-					continue // the one that blocks has one request under way
-				}
-				j.Depth = depth
-				label := fmt.Sprintf("%s, %d conns%s", name, max(conns, 1), suffix)
-				if depth > 1 {
-					label = fmt.Sprintf("%s, %d conns x %d%s", name, conns, depth, suffix)
-				}
-				c := request(label, p, j)
-				c.Series = fmt.Sprintf("%s x %d%s", name, depth, suffix)
-				cells = append(cells, c)
+			cells = append(cells, traced(fmt.Sprintf("%s, %d conns%s", name, conns, suffix), name+suffix, p, j, conns, 1))
+			if depth := deep(&j, conns); depth > 1 {
+				label := fmt.Sprintf("%s, %d conns x %d%s", name, conns, depth, suffix)
+				cells = append(cells, traced(label, name+" pipelined"+suffix, p, j, conns, depth))
 			}
 		}
+	}
+	if slices.Contains(numbers, 1) {
+		cells = append(cells,
+			request(echo1C+suffix, Place{Name: EpollC, Free: free}, load.Job{Kind: load.KindEcho}),
+			request(spin1+suffix, Place{Name: Spin, Free: free}, load.Job{Kind: load.KindSpin}))
 	}
 	add("epoll echo", Place{Name: Epoll, Free: free}, load.Job{Kind: load.KindEcho})
 	add("net echo", Place{Name: Net, Free: free}, load.Job{Kind: load.KindEcho})
 	add("ping", own, load.Job{Kind: load.KindPing})
-	for _, keys := range []int{1, 64, 512} {
+	for _, keys := range []int{1, 64, 512, 4096} {
 		add(fmt.Sprintf("lookup %d", keys), own, load.Job{Kind: load.KindLookup, Count: keys, Size: 64})
 	}
 	add("prepare+commit", own, load.Job{Kind: load.KindStore, Size: 4096})
 	add("retrieve+release", own, load.Job{Kind: load.KindRetrieve, Size: 4096})
-	big := load.Job{Kind: load.KindLookup, Count: 4096, Size: 64}
-	for _, conns := range []int{0, 16} {
-		big.Conns = conns
-		cells = append(cells, request(fmt.Sprintf("lookup 4096, %d conns", max(conns, 1)), own, big))
-	}
 	return cells
+}
+
+// traced is a cell of requests whose system calls and heap objects are counted, too.
+func traced(name, series string, p Place, j load.Job, conns, depth int) Cell {
+	j.Conns, j.Depth = conns, depth
+	if conns == 1 {
+		j.Conns = 0 // one that blocks
+	}
+	c := request(name, p, j)
+	c.Series = series
+	c.Take = func(ctx context.Context, r *Rig) (Sample, error) { return r.requests(ctx, p, j) }
+	return c
 }
 
 // Sizes of values.
@@ -224,6 +236,8 @@ func Values(sizes []int64) []Cell {
 			c.Series = string(kind) + ", cold mapping"
 			c.Take = at(own, load.Job{Kind: kind, Size: size, Cold: true})
 			cells = append(cells, c)
+		}
+		for _, kind := range []load.Kind{load.KindSet, load.KindGet, load.KindGetInPlace, load.KindSetInline, load.KindGetInline} {
 			for _, workers := range []int{2, 4} {
 				cells = append(cells, shared(kind, size, workers))
 			}

@@ -135,6 +135,9 @@ func (o *outcome) measurement() report.Measurement {
 	}
 	m.CPU = of(func(s *Sample) float64 { return s.CPU })
 	m.Calls = of(func(s *Sample) float64 { return s.Calls })
+	if o.samples[0].Counted {
+		m.Allocs = new(of(func(s *Sample) float64 { return s.Allocs }))
+	}
 	m.Value = of(func(s *Sample) float64 { return s.Value })
 	m.Times = load.NewTimes()
 	for i := range o.samples {

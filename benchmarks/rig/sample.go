@@ -21,9 +21,12 @@ type Sample struct {
 	Max    float64
 	CPU    float64 // of the server, microseconds an operation
 	Calls  float64 // system calls of the server an operation
+	Allocs float64 // heap objects of the server an operation, if Counted
 	Value  float64 // what else a measurement is about
 	Before float64 // the same without what it is about
 	Times  *hdrhistogram.Histogram
+
+	Counted bool
 }
 
 // sampleOf makes a sample of operations that move so many bytes each.
@@ -42,13 +45,16 @@ func sampleOf(ops int64, took time.Duration, bytes int64, times *hdrhistogram.Hi
 
 func us(ns int64) float64 { return float64(ns) / 1e3 }
 
-// job has one worker do a job at a server.
+// job has one worker do a job at a server, for the span of all samples if it has none of its own.
 func (r *Rig) job(ctx context.Context, p Place, j load.Job) (Sample, error) {
 	s, err := r.server(ctx, p)
 	if err != nil {
 		return Sample{}, err
 	}
-	j.Socket, j.PID, j.Span, j.Arena = s.socket, s.pid(), r.opts.Span, r.opts.Pool
+	if j.Span == (load.Span{}) {
+		j.Span = r.opts.Span
+	}
+	j.Socket, j.PID, j.Arena = s.socket, s.pid(), r.opts.Pool
 	at := atLoad
 	if p.Free {
 		at = atAny
@@ -74,6 +80,7 @@ func toSample(j *load.Job, result *load.Result) (Sample, error) {
 	if result.Ops > 0 {
 		s.CPU = us(int64(result.CPU)) / float64(result.Ops)
 		s.Calls = float64(result.Syscalls) / float64(result.Ops)
+		s.Allocs, s.Counted = result.Mallocs/float64(result.Ops), j.Allocs != ""
 	}
 	return s, nil
 }

@@ -87,27 +87,36 @@ func storing(workers int) func(context.Context, *Rig) (Sample, error) {
 	}
 }
 
-// syscalls counts the server's system calls for a PING: in the kernel where this process may,
-// else by the server's own count of those of its ring.
+// syscalls counts the server's system calls for a PING.
 func (r *Rig) syscalls(ctx context.Context, conns int) (Sample, error) {
-	j := load.Job{Kind: load.KindPing, Conns: conns, Traced: true}
+	j := load.Job{Kind: load.KindPing, Conns: conns}
 	if conns == 1 {
 		j.Conns = 0
 	}
-	sample, err := r.job(ctx, ownPlace(), j)
+	return r.counted(ctx, ownPlace(), j)
+}
+
+// counted does a job and counts the server's system calls meanwhile: in the kernel where this process may, else by the
+// server's own count of those of its ring, if it is one of ours.
+func (r *Rig) counted(ctx context.Context, p Place, j load.Job) (Sample, error) {
+	j.Traced = true
+	sample, err := r.job(ctx, p, j)
 	if err == nil {
 		return sample, nil
 	}
 	j.Traced = false
-	s, serverErr := r.server(ctx, ownPlace())
+	s, serverErr := r.server(ctx, p)
 	if serverErr != nil {
 		return Sample{}, serverErr
+	}
+	if s.node == nil {
+		return r.job(ctx, p, j)
 	}
 	before, scrapeErr := observe.Scrape(ctx, s.node.HTTPAddr())
 	if scrapeErr != nil {
 		return Sample{}, errors.Join(err, scrapeErr)
 	}
-	if sample, err = r.job(ctx, ownPlace(), j); err != nil {
+	if sample, err = r.job(ctx, p, j); err != nil {
 		return Sample{}, err
 	}
 	after, err := observe.Scrape(ctx, s.node.HTTPAddr())
@@ -117,6 +126,26 @@ func (r *Rig) syscalls(ctx context.Context, conns int) (Sample, error) {
 	// All frames of the time, those of warming up and of connecting too.
 	sample.Calls = (after[observe.Enters] - before[observe.Enters]) / (after[observe.Frames] - before[observe.Frames])
 	return sample, nil
+}
+
+// requests has a job done, and then for a shorter time again with the server's system calls and heap objects counted,
+// which has its price.
+func (r *Rig) requests(ctx context.Context, p Place, j load.Job) (Sample, error) {
+	sample, err := r.job(ctx, p, j)
+	if err != nil {
+		return sample, err
+	}
+	s, err := r.server(ctx, p)
+	if err != nil {
+		return sample, err
+	}
+	j.Span = load.Span{Warm: r.opts.Span.Warm / 4, Measure: r.opts.Span.Measure / 4}
+	if s.node != nil {
+		j.Allocs = s.node.HTTPAddr()
+	}
+	counted, err := r.counted(ctx, p, j)
+	sample.Calls, sample.Allocs, sample.Counted = counted.Calls, counted.Allocs, counted.Counted
+	return sample, err
 }
 
 // Names of metrics.
