@@ -41,6 +41,7 @@ type command struct {
 	Crash   crashCommand   `cmd:"" help:"Kill workers or servers and look for what is left."`
 	Torture tortureCommand `cmd:"" help:"Kill a server under load, damage its files, and look at every key after each start."`
 	Attack  attackCommand  `cmd:"" help:"Attack a server by hostile processes, and measure what an honest client notices of it."`
+	GC      collectCommand `cmd:"" name:"gc" help:"Measure a server that collects garbage all the time, beside one that does so as it likes."`
 	L2      l2Command      `cmd:"" name:"l2" help:"Measure the disk store against fio on the same disk."`
 	Mixed   mixedCommand   `cmd:"" help:"Measure a worker's latencies while others keep the disk busy, and while they do not."`
 	Demo    demoCommand    `cmd:"" help:"Show sharing, the death of a worker and of the server, in seconds."`

@@ -64,6 +64,9 @@ type command struct {
 	Look     time.Duration `help:"How long it does so when requests come of several clients at a time, or a worker stores or retrieves, as long as it mostly finds some; with io_uring." default:"50us"`
 	LogLevel slog.Level    `name:"log-level" help:"Least level that is logged: debug, info, warn or error." default:"info"`
 
+	// Collect is for slotbench gc: what do collections do to clients that come one after the other?
+	Collect bool `name:"collect-always" hidden:""`
+
 	Version versionFlag `help:"Print the version and end."`
 }
 

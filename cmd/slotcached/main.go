@@ -78,6 +78,9 @@ func run(c *command, log *slog.Logger) error {
 	}
 	signal.Ignore(syscall.SIGPIPE) // whoever reads our output may end before us
 
+	if c.Collect {
+		go collectAlways()
+	}
 	built := make(chan building, 1)
 	go func() { built <- build(c, log) }()
 	b, err := await(built, signals)
@@ -90,6 +93,13 @@ func run(c *command, log *slog.Logger) error {
 	ended := make(chan error, 1)
 	go func() { ended <- b.server.Run() }()
 	return watch(b.server, b.disk, log, signals, ended)
+}
+
+// collectAlways has one garbage collection after the other, to measure what that does to clients.
+func collectAlways() {
+	for {
+		runtime.GC()
+	}
 }
 
 // A building is a server that does not run yet, or why there is none.
