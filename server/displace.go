@@ -23,6 +23,7 @@ var displaced = [...]struct {
 	{waitFrame, idleTime},      // a frame is sent in one piece by who means well
 	{waitReader, 2 * idleTime}, // it asks for what it does not take
 	{waitHello, 0},
+	{waitEnrol, 0}, // it sends requests, and could register
 }
 
 // makeRoom ends a connection that is of no use, if there are hardly any places left: whoever fills the table with

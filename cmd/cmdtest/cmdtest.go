@@ -79,11 +79,11 @@ func RunCmd(t testing.TB, stdin io.Reader, cmd *exec.Cmd) Result {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errs
+	require.NoError(t, cmd.Start())
 	timer := time.AfterFunc(limit, func() {
 		_ = cmd.Process.Kill() // its end is seen below
 	})
 	defer timer.Stop()
-	require.NoError(t, cmd.Start())
 	err := cmd.Wait()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

@@ -40,6 +40,7 @@ type Engine struct {
 	insts         []instance
 	instUsed      uint32 // places of insts ever used
 	incarnation   uint32 // last given
+	claims        claims
 	transfers     []transfer
 	transferFree  uint32 // list through instNext
 	transfersOpen int
@@ -158,6 +159,7 @@ func New(cfg Config, host Host) (*Engine, error) {
 	for i := range e.conns {
 		e.conns[i].inst = none
 	}
+	e.claims.of = make(map[owner]claim)
 	for i := range e.transfers {
 		e.transfers[i].instNext = listNext(i, len(e.transfers))
 	}

@@ -67,6 +67,7 @@ type instance struct {
 	id          uint64
 	incarnation uint32
 	pid         int32
+	owner       owner // who registered it
 	created     time.Duration
 	seen        time.Duration // when its last request was read
 	space       uint32        // index of its namespace
@@ -140,14 +141,15 @@ func (e *Engine) instanceByID(id uint64, g *access.Grant) uint32 {
 }
 
 // newInstance takes a free place. The caller binds a connection.
-func (e *Engine) newInstance() uint32 {
+func (e *Engine) newInstance(o owner) uint32 {
 	for x := range e.insts {
 		if e.insts[x].state != instFree {
 			continue
 		}
 		i := &e.insts[x]
-		*i = instance{generation: i.generation + 1, first: none, last: none, created: e.now, seen: e.now}
+		*i = instance{generation: i.generation + 1, first: none, last: none, created: e.now, seen: e.now, owner: o}
 		i.moveTo(instLive)
+		e.claims.move(o, 0, 1)
 		e.watchSilence(uint32(x))
 		e.instUsed = max(e.instUsed, uint32(x)+1)
 		return uint32(x)
@@ -159,6 +161,7 @@ func (e *Engine) newInstance() uint32 {
 func (e *Engine) bind(c *conn, x uint32) {
 	e.insts[x].seen = e.now
 	c.inst, c.instGen = x, e.insts[x].generation
+	e.claims.move(c.owner(), 1, 0)
 	e.insts[x].conns++
 }
 
@@ -167,7 +170,11 @@ func (e *Engine) bind(c *conn, x uint32) {
 func (e *Engine) unbind(c *conn) (x uint32, last bool) {
 	x = c.inst
 	c.inst = none
-	if x == none || e.insts[x].generation != c.instGen || e.insts[x].state == instFree {
+	if x == none {
+		return none, false
+	}
+	e.claims.move(c.owner(), -1, 0)
+	if e.insts[x].generation != c.instGen || e.insts[x].state == instFree {
 		return none, false
 	}
 	i := &e.insts[x]
@@ -259,7 +266,8 @@ func (e *Engine) join(x uint32) {
 		i.watched = false
 	}
 	e.timers.clear(e.silence(x))
-	e.spaces[i.space].instances--
+	e.claims.move(i.owner, 0, -1)
+	e.leaveSpace(i.space)
 	i.name = ""
 	i.moveTo(instFree)
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/slotcache/slotcache/l1/table"
 )
@@ -85,6 +86,25 @@ func (e *Engine) checkOps(holds map[table.Ref]uint32) error {
 	return nil
 }
 
+// checkClaims counts the places that owners have.
+func (e *Engine) checkClaims() error {
+	real := claims{of: make(map[owner]claim)}
+	for n := range e.conns {
+		if c := &e.conns[n]; c.inst != none {
+			real.move(c.owner(), 1, 0)
+		}
+	}
+	for x := range e.insts {
+		if i := &e.insts[x]; i.state != instFree {
+			real.move(i.owner, 0, 1)
+		}
+	}
+	if real.sum != e.claims.sum || !maps.Equal(real.of, e.claims.of) {
+		return fmt.Errorf("engine: owners have %v, and %v is counted", real, e.claims)
+	}
+	return nil
+}
+
 // checkInstances walks the instances and their transfers.
 func (e *Engine) checkInstances(map[table.Ref]uint32) error {
 	open, inQuarantine := 0, 0
@@ -122,6 +142,9 @@ func (e *Engine) checkInstances(map[table.Ref]uint32) error {
 			return fmt.Errorf("engine: instance %d counts %d staged, %d held, %d quarantined; it has %d, %d, %d",
 				i.id, i.staged, i.held, i.quarantined, staged, held, quarantined)
 		}
+	}
+	if err := e.checkClaims(); err != nil {
+		return err
 	}
 	free := 0
 	for t := e.transferFree; t != none; t = e.transfers[t].instNext {

@@ -38,6 +38,7 @@ type Counters struct {
 	Evicted         uint64 // times that an operator ended an instance
 	Reaped          uint64 // instances that were silent for too long
 	Denied          uint64 // peers that did not come in
+	Crowded         uint64 // registrations of those who have half of the places already
 	Pins            uint64 // keys pinned, or pinned for longer
 	PinsRefused     uint64 // keys that were to be
 	PinsExpired     uint64
@@ -184,6 +185,7 @@ func (m *Metrics) Each(f func(name string, value uint64)) {
 	f("evicted_instances_total", c.Evicted)
 	f("reaped_instances_total", c.Reaped)
 	f("denied_total", c.Denied)
+	f("registrations_crowded_total", c.Crowded)
 	f("pins_total", c.Pins)
 	f("pins_refused_total", c.PinsRefused)
 	f("pins_expired_total", c.PinsExpired)

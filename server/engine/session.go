@@ -3,6 +3,7 @@ package engine
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"time"
 
 	"github.com/slotcache/slotcache/proto"
 	"github.com/slotcache/slotcache/server/access"
@@ -123,6 +124,10 @@ func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) (uint32, p
 		i := &e.insts[former]
 		if i.sameProcess(&c.peer, shared) && i.space == s && i.readOnly == in.ReadOnly {
 			if i.layouts == layouts {
+				if e.crowdsConns(c) {
+					e.counters.Crowded++
+					return none, proto.StatusBusy
+				}
 				e.rejoin(c, former, shared)
 				return former, proto.StatusOK
 			}
@@ -131,7 +136,11 @@ func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) (uint32, p
 			}
 		}
 	}
-	x := e.newInstance()
+	if e.crowdsConns(c) || e.crowdsInstances(c) {
+		e.counters.Crowded++
+		return none, proto.StatusBusy
+	}
+	x := e.newInstance(c.owner())
 	if x == none {
 		return none, proto.StatusBusy
 	}
@@ -239,8 +248,20 @@ type space struct {
 	id        uint64 // on disk
 	key       uint64 // in memory
 	instances uint32
+	left      time.Duration // when it had an instance last
 	counters  SpaceCounters
 }
+
+// goesBefore says that of two without instances s makes room rather than o: what nobody stored to, or read from disk,
+// has nothing in memory; of the others it is what was left longer ago.
+func (s *space) goesBefore(o *space) bool {
+	if empty := s.empty(); empty != o.empty() {
+		return empty
+	}
+	return s.left < o.left
+}
+
+func (s *space) empty() bool { return s.counters.StoredBytes == 0 && s.counters.HitsDisk == 0 }
 
 // spaceOf finds a namespace or begins it. When the table is full one without instances
 // makes room; what it has in memory is then out of reach and evicted in time.
@@ -248,22 +269,32 @@ func (e *Engine) spaceOf(name string) uint32 {
 	if s := e.findSpace(name); s != none {
 		return s
 	}
-	free := none
-	if len(e.spaces) < spacesMax {
-		free = uint32(len(e.spaces))
+	free := uint32(len(e.spaces))
+	if free < spacesMax {
 		e.spaces = append(e.spaces, space{})
-	}
-	for x := range e.spaces {
-		if free == none && e.spaces[x].instances == 0 {
-			free = uint32(x)
-		}
-	}
-	if free == none {
+	} else if free = e.leftSpace(); free == none {
 		return none
 	}
-	e.spaces[free] = space{name: name, id: spaceID(name)}
+	e.spaces[free] = space{name: name, id: spaceID(name), left: e.now}
 	e.renewSpace(free)
 	return free
+}
+
+// leftSpace is the namespace that makes room for another, or none.
+func (e *Engine) leftSpace() uint32 {
+	first := none
+	for x := range e.spaces {
+		if s := &e.spaces[x]; s.instances == 0 && (first == none || s.goesBefore(&e.spaces[first])) {
+			first = uint32(x)
+		}
+	}
+	return first
+}
+
+// leaveSpace is for the end of an instance.
+func (e *Engine) leaveSpace(s uint32) {
+	e.spaces[s].instances--
+	e.spaces[s].left = e.now
 }
 
 // findSpace finds a namespace, or none: then nothing of it is in memory.
