@@ -20,6 +20,7 @@ import (
 
 	"github.com/slotcache/slotcache/client"
 	"github.com/slotcache/slotcache/l1"
+	"github.com/slotcache/slotcache/mounttest"
 	"github.com/slotcache/slotcache/ring"
 	"github.com/slotcache/slotcache/ring/ringtest"
 	"github.com/slotcache/slotcache/server"
@@ -32,6 +33,7 @@ const childEnv = "SLOTCACHE_CLIENT_TEST_SERVER"
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
+	mounttest.Private()
 	if addr := os.Getenv(workerEnv); addr != "" {
 		if err := work(addr); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/slotcache/slotcache/mounttest"
 )
 
 // With these set the test binary is a server: it opens a named pool, populates
@@ -26,6 +28,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	mounttest.Private()
 	if dir := os.Getenv(childDir); dir != "" {
 		child(dir)
 		return
@@ -121,6 +124,7 @@ func tmpfs(t *testing.T, size int64) string {
 		t.Skipf("mounting a tmpfs: %v", err)
 	}
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	mounttest.Require(t)
 	return dir
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slotcache/slotcache/l2"
+	"github.com/slotcache/slotcache/mounttest"
 	"github.com/slotcache/slotcache/ring"
 	"github.com/slotcache/slotcache/ring/ringtest"
 )
@@ -21,6 +22,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	mounttest.Private()
 	if dir := os.Getenv(writerVariable); dir != "" {
 		fmt.Fprintln(os.Stderr, "writer:", runWriter(dir))
 		os.Exit(1)

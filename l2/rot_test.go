@@ -15,6 +15,7 @@ import (
 
 	"github.com/slotcache/slotcache/cmd/cmdtest"
 	"github.com/slotcache/slotcache/l2"
+	"github.com/slotcache/slotcache/mounttest"
 )
 
 // A rotting is a store whose files lose bits, and what it must hold.
@@ -185,11 +186,15 @@ func TestADeviceOfLargeSectorsKeepsEveryByte(t *testing.T) {
 		t.Skipf("no loop device: %v: %s", err, out)
 	}
 	device := strings.TrimSpace(string(out))
-	t.Cleanup(func() { require.NoError(t, exec.Command("losetup", "-d", device).Run()) })
-	require.NoError(t, exec.Command("mkfs.ext4", "-q", "-m", "0", device).Run())
+	made := exec.Command("mkfs.ext4", "-q", "-m", "0", device).Run()
 	path := t.TempDir()
-	require.NoError(t, unix.Mount(device, path, "ext4", 0, ""))
+	if made == nil {
+		made = unix.Mount(device, path, "ext4", 0, "")
+	}
+	require.NoError(t, exec.Command("losetup", "-d", device).Run()) // as soon as it is not mounted any more
+	require.NoError(t, made)
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(path, unix.MNT_DETACH)) })
+	mounttest.Require(t)
 	dir := filepath.Join(path, "store")
 	opts := l2.Options{Size: 64 << 20, SegmentSize: 4 << 20, Memory: 8 << 20}
 	s := open(t, dir, opts)

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/slotcache/slotcache/mounttest"
 	"github.com/slotcache/slotcache/proto"
 	"github.com/slotcache/slotcache/server"
 )
@@ -128,6 +129,7 @@ const childServer = "SLOTCACHE_TEST_CHILD"
 const childListens = "SLOTCACHE_TEST_LISTENS"
 
 func TestMain(m *testing.M) {
+	mounttest.Private()
 	if path := os.Getenv(childServer); path != "" {
 		child(path)
 		return

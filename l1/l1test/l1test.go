@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/slotcache/slotcache/mounttest"
 )
 
 const (
@@ -83,6 +85,7 @@ func Mount(t testing.TB, kind, options string) string {
 		t.Skipf("mounting a %s with %q: %v", kind, options, err)
 	}
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	mounttest.Require(t)
 	return dir
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/slotcache/slotcache/mounttest"
 )
 
 // Disk returns the root of a file system of its own, of size bytes: ext4 on a loop device if
@@ -34,6 +36,7 @@ func Disk(t *testing.T, size int64) string {
 		}
 	}
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(path, unix.MNT_DETACH)) })
+	mounttest.Require(t)
 	return path
 }
 

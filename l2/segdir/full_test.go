@@ -13,6 +13,7 @@ import (
 
 	"github.com/slotcache/slotcache/l2/segdir"
 	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/mounttest"
 )
 
 // smallDisk returns a directory on a file system of its own of 4 MiB.
@@ -26,6 +27,7 @@ func smallDisk(t *testing.T) string {
 		t.Skipf("mount: %v", err)
 	}
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(path, unix.MNT_DETACH)) })
+	mounttest.Require(t)
 	return path
 }
 
@@ -83,6 +85,7 @@ func TestAFileSystemWithoutDirectIOIsUsedBufferedAndSaysSoOnce(t *testing.T) {
 		t.Skipf("mount: %v", err)
 	}
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(path, unix.MNT_DETACH)) })
+	mounttest.Require(t)
 	var logged bytes.Buffer
 	d, err := segdir.Open(path, segdir.Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 	require.NoError(t, err)

@@ -12,12 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slotcache/slotcache/l2/segdir"
+	"github.com/slotcache/slotcache/mounttest"
 )
 
 // holdVariable makes the test binary hold the directory that it names.
 const holdVariable = "SEGDIR_TEST_HOLD"
 
 func TestMain(m *testing.M) {
+	mounttest.Private()
 	if path := os.Getenv(holdVariable); path != "" {
 		_, err := segdir.Open(path, segdir.Options{})
 		fmt.Println("open:", err)
