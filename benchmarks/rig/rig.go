@@ -161,7 +161,8 @@ func (r *Rig) start(ctx context.Context, p Place) (*server, error) {
 			L1Size: tieredPool, L2Size: 16 * tieredPool, Args: []string{"--l1-policy=lru"},
 		})
 	case Crowded:
-		return r.slotcached(ctx, p.Free, benchmarks.NodeOptions{L1Size: 64 << 20, Args: []string{fmt.Sprintf("--connections=%d", r.opts.Idle+crowdActive+8)}})
+		most := (r.opts.Idle + crowdActive) * 3 / 2 // one process gets less than three quarters
+		return r.slotcached(ctx, p.Free, benchmarks.NodeOptions{L1Size: 64 << 20, Args: []string{fmt.Sprintf("--connections=%d", most)}})
 	case Epoll, Spin, Net, Raw:
 		return r.foreign(ctx, p, exec.Command(r.opts.Self, "floor", string(p.Name), r.socket(p)))
 	case EpollC:
