@@ -156,6 +156,7 @@ type conn struct {
 	out      output
 	wait     wait
 	enrolled bool   // it has registered an instance
+	passed   uint8  // descriptors of the pool that its peer may not have read yet
 	taken    uint64 // frames stepped
 	given    uint64 // sends that ended well
 }

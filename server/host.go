@@ -51,6 +51,12 @@ func (r *reactor) Hangup(id engine.ConnID) {
 	r.breakPayload(c, -int64(unix.EPIPE))
 }
 
+// Passable implements [engine.Host].
+func (r *reactor) Passable(id engine.ConnID) bool {
+	c := r.connOf(id)
+	return c == nil || r.passable(c)
+}
+
 // Watchable implements [engine.Host].
 func (r *reactor) Watchable(id engine.ConnID) bool {
 	c := r.connOf(id)

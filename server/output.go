@@ -264,6 +264,23 @@ func (r *reactor) sendCopy(c *conn, parts []table.Extent, sum int) int64 {
 	return 0
 }
 
+// passedMax is how many descriptors of the pool a peer may be passed that it does not read. The kernel lets a user who
+// is not root have as many under way as files open, and nobody else can be passed one then.
+const passedMax = 2
+
+// passable is [engine.Host.Passable].
+func (r *reactor) passable(c *conn) bool {
+	if c.passed < passedMax {
+		return true
+	}
+	unread, err := unix.IoctlGetInt(c.fd, unix.SIOCOUTQ)
+	if err != nil || unread > 0 || !c.out.empty() {
+		return false
+	}
+	c.passed = 0
+	return true
+}
+
 // sendFile is [engine.Host.SendPoolFD].
 func (r *reactor) sendFile(c *conn, frame []byte, access engine.PoolAccess) {
 	p := r.newSegment(c, segmentFile, len(frame))
@@ -272,6 +289,7 @@ func (r *reactor) sendFile(c *conn, frame []byte, access engine.PoolAccess) {
 	}
 	copy(p, frame)
 	r.segments[c.out.last].access = access
+	c.passed++
 	c.owed = max(c.owed-1, 0)
 }
 
@@ -343,6 +361,9 @@ func (r *reactor) sent(done *ring.Completion) {
 	r.touch(c)
 	if res < 0 || !full && res != c.out.size {
 		r.stats.SendErrors++
+		if r.segments[c.out.first].kind == segmentFile && done.Res == -int32(unix.ETOOMANYREFS) {
+			r.complain("connection closed: the pool's descriptor cannot be passed: too many of this user are under way: raise the limit on open files", "conn", uint64(c.id))
+		}
 		switch c.state {
 		case connOpen:
 			r.deafen(c)

@@ -34,6 +34,7 @@ func (h *bareHost) Receive(_ ConnID, _ []table.Extent, op OpID) {
 	h.moved++
 }
 func (h *bareHost) Hangup(ConnID)         {}
+func (h *bareHost) Passable(ConnID) bool  { return true }
 func (h *bareHost) Watchable(ConnID) bool { return true }
 func (h *bareHost) Watch(ConnID, WatchID) {}
 func (h *bareHost) Unwatch(WatchID)       {}

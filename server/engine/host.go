@@ -56,6 +56,10 @@ type Host interface {
 	// it does not go out within a bounded time). EventClosed follows.
 	Hangup(c ConnID)
 
+	// Passable says whether the pool's descriptor may be passed on connection c: not if its peer
+	// has not read those that it was passed before. The kernel allows a user so many of them at a time.
+	Passable(c ConnID) bool
+
 	// Watchable says whether the process that made connection c lives and can be watched. It
 	// is asked when a client registers for shared memory, not before: to watch a process
 	// costs the host a descriptor.

@@ -38,7 +38,7 @@ type Counters struct {
 	Evicted         uint64 // times that an operator ended an instance
 	Reaped          uint64 // instances that were silent for too long
 	Denied          uint64 // peers that did not come in
-	Crowded         uint64 // registrations of those who have half of the places already
+	Crowded         uint64 // registrations refused of those who have half of the places, or do not read the replies
 	Pins            uint64 // keys pinned, or pinned for longer
 	PinsRefused     uint64 // keys that were to be
 	PinsExpired     uint64

@@ -66,6 +66,11 @@ func (e *Engine) onRegister(c *conn, r *request, body []byte) {
 		e.refuse(r, proto.StatusDenied)
 		return
 	}
+	if in.Want == proto.TransportShared && e.cfg.Pool.Kind == proto.ShmFd && c.peer.Local && !e.host.Passable(c.id) {
+		e.counters.Crowded++
+		e.refuse(r, proto.StatusBusy)
+		return
+	}
 	s := e.spaceOf(in.Namespace)
 	if s == none {
 		e.refuse(r, proto.StatusBusy)

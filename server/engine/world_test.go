@@ -43,6 +43,7 @@ type world struct {
 	closed   map[ConnID]bool
 	watches  map[WatchID]int32 // to the watched process
 	blind    bool              // no process can be watched
+	unread   map[ConnID]bool   // whose peers do not read
 	peers    map[ConnID]Peer
 	nextID   uint32
 	payload  []byte // of the frame being stepped
@@ -319,7 +320,8 @@ func (w *world) Hangup(c ConnID) {
 	w.closed[c] = true
 }
 
-func (w *world) Watchable(ConnID) bool { return !w.blind }
+func (w *world) Passable(c ConnID) bool { return !w.unread[c] }
+func (w *world) Watchable(ConnID) bool  { return !w.blind }
 func (w *world) Watch(c ConnID, id WatchID) {
 	w.watches[id] = w.peers[c].PID
 	if w.peers[c].PID == 0 {
