@@ -72,3 +72,20 @@ func TestARestartWithAnotherPoolSizeIsMappedAnew(t *testing.T) {
 		require.Zero(t, found.Hits)
 	}
 }
+
+// With an empty name nobody gets the memory, whoever asks for it: the same calls carry the bytes.
+func TestWithoutSharedMemoryEverybodyIsInline(t *testing.T) {
+	none := ""
+	s := startChild(t, func(c *childConfig) { c.ShmName = &none })
+	for n := range 2 {
+		w := worker(t, s.addr(), client.Registration{})
+		require.Equal(t, proto.TransportInline, w.Transport())
+		if n == 0 {
+			store(t, w, 3)
+		}
+		r, err := w.Retrieve(within(t), 0, keys(0, 3), client.RetrieveOptions{})
+		require.NoError(t, err)
+		requireValues(t, 0, r.Values())
+		require.NoError(t, r.Release(within(t)))
+	}
+}
