@@ -37,8 +37,13 @@ func (r *Run) WriteHTML(path string) error {
 	}
 	data := pageData{Run: r}
 	for _, draw := range []func() (template.HTML, error){
-		func() (template.HTML, error) { return bars("Latency, half of the operations", "us", r.Figures) },
-		func() (template.HTML, error) { return bars("Throughput", "GB/s", r.Figures) },
+		func() (template.HTML, error) { return ratios(r.Figures) },
+		func() (template.HTML, error) {
+			return bars("Latency, half of the operations", "us", r.Figures, medians)
+		},
+		func() (template.HTML, error) {
+			return bars("Throughput", "GB/s", r.Figures, func(*Figure) bool { return true })
+		},
 		func() (template.HTML, error) { return latencies(r.Measurements) },
 		func() (template.HTML, error) { return throughputs(r.Measurements) },
 	} {

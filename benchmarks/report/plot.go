@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"html/template"
-	"image/color"
 	"math"
 	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
@@ -32,51 +32,17 @@ func svg(p *plot.Plot, height vg.Length) (template.HTML, error) {
 		return "", fmt.Errorf("report: draw: %w", err)
 	}
 	text := b.String()
-	return template.HTML(text[strings.Index(text, "<svg"):]), nil // the XML declaration does not belong into HTML
+	text = text[strings.Index(text, "<svg"):] // the XML declaration does not belong into HTML
+	// Letters of about the width that the drawing reckons with, also where there is no such font.
+	return template.HTML(strings.ReplaceAll(text, "font-family:Liberation Sans", "font-family:'Liberation Sans',Arial,Helvetica,sans-serif")), nil
 }
 
-// Colours of what is ours and of what it is held against.
-var (
-	oursColour = color.RGBA{R: 0x1f, G: 0x77, B: 0xb4, A: 0xff}
-	refColour  = color.RGBA{R: 0xaa, G: 0xaa, B: 0xaa, A: 0xff}
-)
-
-// bars draws the figures that have a reference, in one unit, beside it: pairs of bars.
-func bars(title, unit string, figures []Figure) (template.HTML, error) {
-	var ours, refs plotter.Values
-	var names []string
-	for i := range figures {
-		f := &figures[i]
-		if f.Unit == unit && f.Value != nil && f.ReferenceValue != nil {
-			// From the top down, as they are listed.
-			ours = append(plotter.Values{*f.Value}, ours...)
-			refs = append(plotter.Values{*f.ReferenceValue}, refs...)
-			names = append([]string{f.Figure + " / " + *f.Reference}, names...)
-		}
-	}
-	if len(names) == 0 {
-		return "", nil
-	}
+// newPlot is an empty diagram.
+func newPlot(title string) *plot.Plot {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	p := plot.New()
-	p.Title.Text, p.X.Label.Text = title, unit
-	width := vg.Points(7)
-	for i, values := range []plotter.Values{refs, ours} {
-		b, err := plotter.NewBarChart(values, width)
-		if err != nil {
-			return "", fmt.Errorf("report: draw: %w", err)
-		}
-		b.Horizontal, b.LineStyle.Width = true, 0
-		b.Color, b.Offset = refColour, -width/2
-		label := "reference"
-		if i == 1 {
-			b.Color, b.Offset, label = oursColour, width/2, "slotcache"
-		}
-		p.Add(b)
-		p.Legend.Add(label, b)
-	}
-	p.NominalY(names...)
-	p.X.Min = 0
-	return svg(p, vg.Length(len(names)+3)*vg.Points(22))
+	p.Title.Text, p.Title.Padding = title, vg.Points(6)
+	return p
 }
 
 // percentiles are the parts of all operations that a diagram of latencies marks.
@@ -85,8 +51,7 @@ var percentiles = []float64{0, 50, 75, 90, 95, 99, 99.9, 99.99}
 // latencies draws the percentiles of the measurements of one connection, over how rare they
 // are.
 func latencies(measured []Measurement) (template.HTML, error) {
-	p := plot.New()
-	p.Title.Text = "Latency of one connection, percentiles"
+	p := newPlot("Latency of one connection, percentiles")
 	p.Y.Label.Text = "us"
 	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	var ticks plot.ConstantTicks
@@ -133,8 +98,7 @@ func throughputs(measured []Measurement) (template.HTML, error) {
 			lines[m.Series] = append(lines[m.Series], plotter.XY{X: float64(m.Size), Y: m.Bytes})
 		}
 	}
-	p := plot.New()
-	p.Title.Text = "Throughput against the size of a value"
+	p := newPlot("Throughput against the size of a value")
 	p.X.Label.Text, p.Y.Label.Text = "KiB", "GB/s"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.Y.Tick.Marker = plot.LogTicks{Prec: -1}

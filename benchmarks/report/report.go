@@ -39,15 +39,19 @@ func (f *Figure) Meets() bool {
 	if v == nil {
 		return false
 	}
-	var sign string
-	var bound float64
-	if n, err := fmt.Sscanf(f.Target, "%s %g", &sign, &bound); n != 2 || err != nil {
-		panic("report: a target like " + f.Target)
-	}
+	sign, bound := f.bound()
 	if sign == ">=" {
 		return *v >= bound
 	}
 	return *v <= bound
+}
+
+// bound takes the target apart.
+func (f *Figure) bound() (sign string, bound float64) {
+	if n, err := fmt.Sscanf(f.Target, "%s %g", &sign, &bound); n != 2 || err != nil {
+		panic("report: a target like " + f.Target)
+	}
+	return sign, bound
 }
 
 // A Measurement is one thing that was measured: the medians of its rounds. Percentiles are of

@@ -91,7 +91,7 @@ func TestThePageHasItsDiagramsAndNoForeignMarkup(t *testing.T) {
 	require.NoError(t, example().WriteHTML(path))
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, 3, strings.Count(string(text), "<svg"), "bars of us, latencies, throughput")
+	require.Equal(t, 4, strings.Count(string(text), "<svg"), "ratios, bars of us, latencies, throughput")
 	require.Contains(t, string(text), "&lt;no&gt; disk")
 	require.NotContains(t, string(text), "<?xml")
 }
