@@ -112,7 +112,9 @@ func TestAGroupsLimitOnHugePagesIsKnownAtTheStart(t *testing.T) {
 	said := say("on")
 	require.Contains(t, said, "need 2 pages of 2 MiB, have 1")
 	require.Contains(t, said, "hugetlb.2MB.")
-	require.Contains(t, say("try"), "ready, pages 4 KiB")
+	said = say("try")
+	require.Contains(t, said, "ready, pages")
+	require.NotContains(t, said, "pages 2 MiB")
 	g.Limit("hugetlb.2MB", 4*mib)
 	require.Contains(t, say("on"), "ready, pages 2 MiB")
 }
@@ -161,10 +163,55 @@ func TestTransparentHugePagesOfATmpfs(t *testing.T) {
 			cfg.HugePages, cfg.Logger = HugeTry, log
 			p = open(t, cfg)
 			require.Contains(t, text.String(), "huge=never")
-			require.Equal(t, "4 KiB", p.Pages())
 			use(t, p)
 		})
 	}
+}
+
+func TestHugePagesAreMadeWhereTheKernelGivesNone(t *testing.T) {
+	l1test.HugePages(t, 0)
+	l1test.ShmemEnabled(t, "never")
+	dir := l1test.Mount(t, "tmpfs", "size=64m,huge=never")
+	for name, cfg := range map[string]Config{"memfd": {Size: 8*mib + 4096}, "named": named(dir, "x", 8*mib+4096)} {
+		t.Run(name, func(t *testing.T) {
+			off := open(t, cfg)
+			use(t, off)
+			mapped, err := off.hugeMapped()
+			require.NoError(t, err)
+			require.Zero(t, mapped, "who does not ask gets none")
+			require.Equal(t, "4 KiB", off.Pages())
+			require.NoError(t, off.Close())
+
+			cfg.HugePages = HugeAuto
+			p := open(t, cfg)
+			if p.Pages() == "4 KiB" {
+				t.Skip("the kernel makes none: it is older than 6.1, or its memory too fragmented")
+			}
+			use(t, p)
+			mapped, err = p.hugeMapped()
+			require.NoError(t, err)
+			require.Positive(t, mapped)
+			t.Logf("%d of %d bytes are mapped by huge pages", mapped, p.Size())
+			sum, err := Sum(p.Bytes(0, p.Size()))
+			require.NoError(t, err)
+			require.NoError(t, p.Populate(0, p.Size()))
+			again, err := Sum(p.Bytes(0, p.Size()))
+			require.NoError(t, err)
+			require.Equal(t, sum, again, "what is there stays")
+		})
+	}
+}
+
+func TestATmpfsThatFillsUpMeanwhileIsNoSpaceForHugePages(t *testing.T) {
+	dir := l1test.Mount(t, "tmpfs", "size=16m,huge=never")
+	cfg := named(dir, "x", 8*mib)
+	cfg.HugePages = HugeAuto
+	p := open(t, cfg)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, 11*mib), 0o600))
+	var full ErrNoSpace
+	require.ErrorAs(t, p.Populate(0, 8*mib), &full)
+	require.NoError(t, os.Remove(filepath.Join(dir, "other")))
+	use(t, p)
 }
 
 func TestTransparentHugePagesOfAMemfd(t *testing.T) {
@@ -215,7 +262,7 @@ func TestADirectoryThatIsNoTmpfsHasNoHugePages(t *testing.T) {
 }
 
 func TestWordsOfHugePages(t *testing.T) {
-	for _, h := range []HugePages{HugeOff, HugeTry, HugeOn} {
+	for _, h := range []HugePages{HugeOff, HugeAuto, HugeTry, HugeOn} {
 		got, err := ParseHugePages(h.String())
 		require.NoError(t, err)
 		require.Equal(t, h, got)

@@ -18,7 +18,7 @@ func (p *Pool) makeMemfd(cfg Config, size int64, huge bool) (int64, error) {
 		if err := checkGroups("/", size, hugeSize); err != nil {
 			return size, err
 		}
-	} else if cfg.HugePages == HugeTry {
+	} else if cfg.HugePages != HugeOff {
 		p.pages, _ = transparentPages("/", shmemEnabled("/"))
 	}
 	const label = "slotcache_l1_pool"

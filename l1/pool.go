@@ -120,7 +120,7 @@ func Open(cfg Config) (*Pool, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	switch cfg.HugePages {
-	case HugeOff:
+	case HugeOff, HugeAuto:
 		return openOnce(cfg, size, false)
 	case HugeTry:
 		return openTrying(cfg, size)
@@ -157,6 +157,9 @@ func openOnce(cfg Config, size int64, huge bool) (*Pool, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
+	if cfg.HugePages != HugeOff && p.pages.kind == pagesPlain {
+		p.collapsing()
+	}
 	return p, nil
 }
 
@@ -168,7 +171,7 @@ func (p *Pool) mapMemory(size int64) error {
 	p.dev, p.ino = st.Dev, st.Ino
 	// Huge pages are set aside for the file here, and by the thread's policy.
 	err := p.placer.during(func() (err error) {
-		p.mem, err = unix.Mmap(p.fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		p.mem, err = mapAligned(p.fd, size, max(hugeSize, p.pages.size))
 		return err
 	})
 	switch {
@@ -242,7 +245,7 @@ func (p *Pool) Close() error {
 	p.closed = true
 	var errs []error
 	if p.mem != nil {
-		if err := unix.Munmap(p.mem); err != nil {
+		if err := unmap(p.mem); err != nil {
 			errs = append(errs, fmt.Errorf("l1: unmap: %w", err))
 		}
 	}

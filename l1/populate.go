@@ -64,6 +64,9 @@ func (p *Pool) populateOnce(off, n int64) error {
 // policy.
 func (p *Pool) populateHere(off, n int64) error {
 	b := p.mem[off : off+n]
+	if p.pages.collapse {
+		p.collapse(off, n)
+	}
 	if p.pages.atFault {
 		// What cannot be had this way the next call has or tells.
 		_ = unix.Madvise(b, unix.MADV_POPULATE_WRITE)

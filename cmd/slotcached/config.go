@@ -53,7 +53,7 @@ type command struct {
 	ShmMode  *string       `name:"shm-mode" help:"Mode of a named pool. Default: 0600." placeholder:"MODE"`
 	ShmGroup string        `name:"shm-group" help:"Group of a named pool, by name or number. Its members may use the pool, unless --shm-mode says otherwise." placeholder:"GROUP"`
 	ShmDir   string        `name:"shm-dir" help:"Directory of a named pool, a tmpfs or hugetlbfs, which clients must be told of. Default: /dev/shm." placeholder:"DIR"`
-	Huge     string        `name:"hugepages" help:"Huge pages for the pool: off, try (else others, and the log says why) or on (else it does not start). Without a name it takes pages of 2MiB that vm.nr_hugepages has set aside, with one those of --shm-dir." enum:"off,try,on" default:"off"`
+	Huge     string        `name:"hugepages" help:"Huge pages for the pool: auto (transparent ones where the kernel makes them), off, try (also those that were set aside; else as auto, and the log says why) or on (else it does not start). Without a name, try and on take pages of 2MiB that vm.nr_hugepages has set aside, with one those of --shm-dir." enum:"auto,off,try,on" default:"auto"`
 	NUMA     string        `name:"numa" help:"Where the pool lies on a machine of several NUMA nodes: interleave (over all) or bind:N (on node N). Default: as the kernel has it." placeholder:"WHERE"`
 	HTTP     *string       `name:"http" help:"Address of /metrics, /healthz and /readyz; an empty one for none. Default: ${http}, or none where that is taken." placeholder:"HOST:PORT"`
 	IOEngine string        `name:"io-engine" help:"What carries out the I/O: uring (io_uring, from Linux 6.1), epoll (with system calls for the disk; some slower), auto (uring where the kernel allows it, else epoll)." enum:"auto,uring,epoll" default:"auto" env:"SLOTCACHE_IO_ENGINE"`
@@ -231,7 +231,7 @@ func (c *command) memory(cfg *server.Config, log *slog.Logger) error {
 		cfg.L1Size = int64(size)
 		// Huge pages that were set aside are no part of what is free, nor of what a group's
 		// limit on memory is about.
-		if cfg.HugePages != l1.HugeOff && (c.ShmName == nil || *c.ShmName == "") {
+		if (cfg.HugePages == l1.HugeTry || cfg.HugePages == l1.HugeOn) && (c.ShmName == nil || *c.ShmName == "") {
 			return nil
 		}
 		// Without this the kernel would end this process or another, when the pool's pages
