@@ -43,5 +43,5 @@ func TestEveryFigureHasItsCellsAndATarget(t *testing.T) {
 		f.Value = new(1.0)
 		require.NotPanics(t, func() { f.Meets() })
 	}
-	require.Len(t, FigureNames(), 29)
+	require.Len(t, FigureNames(), 30)
 }

@@ -16,6 +16,8 @@ const (
 	allocated = "allocations"
 	hitsIdle  = "L1 hits, disk idle"
 	hitsBusy  = "L1 hits, disk busy"
+	loadsIdle = "loads of 1MiB, disk idle"
+	loadsBusy = "loads of 1MiB, disk busy"
 	stalled   = "ping while 50,000 keys are looked up"
 	active    = "ping, 100 conns"
 	crowded   = "ping, 100 conns of %d"
@@ -35,6 +37,8 @@ func (r *Rig) figureWhole() []Cell {
 		{Name: oneFree, Group: Data, Size: mib, Take: storing(1)},
 		{Name: hitsIdle, Group: Whole, Conns: 1, Take: takeHits(false)},
 		{Name: hitsBusy, Group: Whole, Conns: 1, Take: takeHits(true)},
+		{Name: loadsIdle, Group: Whole, Conns: 1, Take: takeLoads(false)},
+		{Name: loadsBusy, Group: Whole, Conns: 1, Take: takeLoads(true)},
 		{Name: allocated, Group: Whole, Take: takeAllocations},
 		{Name: stalled, Group: Whole, Take: takeStall},
 		{Name: active, Group: Whole, Conns: crowdActive, Take: at(ownPlace(), pings)},
@@ -309,16 +313,32 @@ const (
 	churnConns = 4
 )
 
-// takeHits retrieves objects that are in memory, of a server whose disk is busy or not. Who keeps
-// the disk busy has only what processor time is left, so that hits wait for the server and the
-// disk, and not for another client's turn on a processor. The value is what goes to and from the disk meanwhile, in 10^9 bytes a second.
+// takeHits retrieves objects that are in memory, of a server whose disk is busy or not.
 func takeHits(busy bool) func(context.Context, *Rig) (Sample, error) {
+	hits := load.Job{Kind: load.KindRetrieve, Size: 4096, Among: 2}
+	if busy {
+		return besideDisk(hits, 0)
+	}
+	return at(Place{Name: Tiered}, hits)
+}
+
+// takeLoads loads single objects from disk, which is busy with others or not. They are more than fit in memory, or what keeps the
+// disk busy has put them out of it.
+func takeLoads(busy bool) func(context.Context, *Rig) (Sample, error) {
+	loads := load.Job{Kind: load.KindFetch, Size: mib, Among: 2, Arena: tieredPool * 3 / 2}
+	if busy {
+		loads.Arena = tieredPool / 4
+		return besideDisk(loads, fetchAhead)
+	}
+	return at(Place{Name: Tiered}, loads)
+}
+
+// besideDisk has a worker do a job while others keep the disk busy, for so much longer than the job takes. They
+// have only what processor time is left, so that the job waits for the server and the
+// disk, and not for another client's turn on a processor. The value is what goes to and from the disk meanwhile, in 10^9 bytes a second.
+func besideDisk(j load.Job, longer time.Duration) func(context.Context, *Rig) (Sample, error) {
 	return func(ctx context.Context, r *Rig) (Sample, error) {
 		p := Place{Name: Tiered}
-		hits := load.Job{Kind: load.KindRetrieve, Size: 4096, Among: 2}
-		if !busy {
-			return r.job(ctx, p, hits)
-		}
 		s, err := r.server(ctx, p)
 		if err != nil {
 			return Sample{}, err
@@ -335,12 +355,12 @@ func takeHits(busy bool) func(context.Context, *Rig) (Sample, error) {
 		go func() {
 			_, err := w.do(ctx, &load.Job{
 				Kind: load.KindChurn, Socket: s.socket, Conns: churnConns, Size: churnSize, Arena: tieredPool * 3 / 2, Among: 2, Last: true,
-				Span: load.Span{Measure: 2*r.opts.Span.Measure + churnAhead},
+				Span: load.Span{Measure: 2*r.opts.Span.Measure + churnAhead + longer},
 			})
 			ended <- err
 		}()
 		time.Sleep(churnAhead / 2)
-		sample, err := r.job(ctx, p, hits)
+		sample, err := r.job(ctx, p, j)
 		after, scrapeErr := observe.Scrape(ctx, s.node.HTTPAddr())
 		moved := after[putBytesMetric] + after[loadedMetric] - before[putBytesMetric] - before[loadedMetric]
 		sample.Value = moved / 1e9 / time.Since(begun).Seconds()
@@ -348,5 +368,9 @@ func takeHits(busy bool) func(context.Context, *Rig) (Sample, error) {
 	}
 }
 
-// churnAhead is how much longer the disk is busy than hits are measured.
-const churnAhead = 600 * time.Millisecond
+const (
+	// churnAhead is how much longer the disk is busy than hits are measured.
+	churnAhead = 600 * time.Millisecond
+	// fetchAhead is how much longer than that for loads, whose objects are stored meanwhile.
+	fetchAhead = time.Second
+)

@@ -43,7 +43,7 @@ type command struct {
 	Attack  attackCommand  `cmd:"" help:"Attack a server by hostile processes, and measure what an honest client notices of it."`
 	GC      collectCommand `cmd:"" name:"gc" help:"Measure a server that collects garbage all the time, beside one that does so as it likes."`
 	L2      l2Command      `cmd:"" name:"l2" help:"Measure the disk store against fio on the same disk."`
-	Mixed   mixedCommand   `cmd:"" help:"Measure a worker's latencies while others keep the disk busy, and while they do not."`
+	Mixed   mixedCommand   `cmd:"" help:"Measure a client's latencies while others keep the disk busy, and while they do not: two figures of the report."`
 	Demo    demoCommand    `cmd:"" help:"Show sharing, the death of a worker and of the server, in seconds."`
 	Stage   stageCommand   `cmd:"" help:"Take slots and never commit, as a worker in the middle of a store."`
 
@@ -54,7 +54,6 @@ type command struct {
 	Floor    floorCommand    `cmd:"" hidden:"" help:"A server that does nothing but the exchange."`
 	Replayer replayerCommand `cmd:"" hidden:"" help:"A worker of replay."`
 	Torturer torturerCommand `cmd:"" hidden:"" help:"A worker of torture."`
-	Mixer    mixerCommand    `cmd:"" hidden:"" help:"A worker of mixed."`
 	Attacker attackerCommand `cmd:"" hidden:"" help:"A hostile process of attack."`
 	Honest   honestCommand   `cmd:"" hidden:"" help:"The honest client of attack."`
 	Actor    actorCommand    `cmd:"" hidden:"" help:"A worker of crash and demo."`

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/slotcache/slotcache/benchmarks"
+	"github.com/slotcache/slotcache/benchmarks/report"
 	"github.com/slotcache/slotcache/cmd/cmdtest"
 )
 
@@ -67,16 +69,21 @@ func TestAllocTellsTheUtilisationOfEachMixture(t *testing.T) {
 }
 
 func TestLatenciesBesideABusyDisk(t *testing.T) {
-	r := cmdtest.Run(t, nil, "slotbench", "mixed", "--rounds", "1", "--slice", "100ms", "--l1-size", "32MiB", "--l2-size", "4GiB",
-		"--l2-dir", cmdtest.Dir(t), "--json")
+	r := cmdtest.Run(t, nil, "slotbench", append([]string{"mixed", "--dir", cmdtest.Dir(t), "--json"}, quickest...)...)
 	require.Zero(t, r.Code, r.Stderr)
-	var figures []benchmarks.MixedFigure
-	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &figures))
-	names := map[string]benchmarks.MixedFigure{}
-	for _, f := range figures {
-		require.Positive(t, f.Value, f.Figure)
-		names[f.Figure] = f
+	var run report.Run
+	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &run))
+	require.Len(t, run.Figures, 2)
+	for i, name := range []string{"l1_p99_under_l2", "l2_load_p99_under_l2"} {
+		f := run.Figures[i]
+		require.Equal(t, name, f.Figure)
+		require.NotNil(t, f.Ratio, f.Why)
+		require.Positive(t, *f.Ratio)
 	}
-	require.NotNil(t, names["l1_p99_under_l2"].Ratio)
-	require.Contains(t, names, "l2_load_p99_under_l2")
+	for _, m := range run.Measurements {
+		require.Positive(t, m.P99, m.Name)
+		if strings.Contains(m.Name, "disk busy") {
+			require.Positive(t, m.Value, "the disk was idle")
+		}
+	}
 }
