@@ -52,6 +52,7 @@ type verification struct {
 	Bytes      int64       `json:"bytes"`
 	Bad        int         `json:"bad"`         // records whose value is not what was written
 	BadVisible int         `json:"bad_visible"` // of these, those that would be looked for
+	Unfinished int         `json:"unfinished"`  // the same in a segment without a footer, where a killed process was writing: never whole, or damaged
 	Ignored    []string    `json:"ignored"`     // files that are not used or not whole, with the reason
 	Damaged    []badRecord `json:"damaged,omitempty"`
 }
@@ -62,6 +63,8 @@ type badRecord struct {
 	Segment uint32 `json:"segment"`
 	Offset  int64  `json:"offset"`
 	Error   string `json:"error"`
+	// Unfinished tells that the segment has no footer.
+	Unfinished bool `json:"unfinished,omitempty"`
 }
 
 // Run reads all of the store. A bad record is exit code 1.
@@ -105,7 +108,7 @@ func verify(ctx context.Context, look *l2.Inspection) (*verification, error) {
 			v.Ignored = append(v.Ignored, fmt.Sprintf("segment %d: %s", seg.ID, seg.Ignored))
 		}
 		for k := range seg.Records {
-			if err := v.look(ctx, look, &seg.Records[k]); err != nil {
+			if err := v.look(ctx, look, &seg.Records[k], seg.Sealed); err != nil {
 				return nil, err
 			}
 			draw(v.Bytes)
@@ -114,8 +117,9 @@ func verify(ctx context.Context, look *l2.Inspection) (*verification, error) {
 	return v, nil
 }
 
-// look verifies one record.
-func (v *verification) look(ctx context.Context, in *l2.Inspection, r *seglog.StoredRecord) error {
+// look verifies one record. A value may go to the disk beside the header that lists it, so that what was being written when
+// its process was killed may be listed and not there; that is no damage. A sealed segment's footer was written after its values.
+func (v *verification) look(ctx context.Context, in *l2.Inspection, r *seglog.StoredRecord, sealed bool) error {
 	if !r.Put {
 		v.Tombstones++
 		return nil
@@ -129,19 +133,28 @@ func (v *verification) look(ctx context.Context, in *l2.Inspection, r *seglog.St
 	if err == nil || !errors.Is(err, l2.ErrBadRecord) {
 		return err
 	}
-	v.Bad++
-	if r.Visible {
+	switch {
+	case !sealed:
+		v.Unfinished++
+	case r.Visible:
 		v.BadVisible++
+		fallthrough
+	default:
+		v.Bad++
 	}
 	v.Damaged = append(v.Damaged, badRecord{
-		Key: hex.EncodeToString(r.Key.Hash[:]), Segment: uint32(r.Addr.Segment), Offset: r.Addr.Off, Error: err.Error(),
+		Key: hex.EncodeToString(r.Key.Hash[:]), Segment: uint32(r.Addr.Segment), Offset: r.Addr.Off, Error: err.Error(), Unfinished: !sealed,
 	})
 	return nil
 }
 
 func (v *verification) print(s *session) error {
 	for _, b := range v.Damaged {
-		if err := s.printf("bad %s: %s\n", b.Key, b.Error); err != nil {
+		word := "bad"
+		if b.Unfinished {
+			word = "unfinished"
+		}
+		if err := s.printf("%s %s: %s\n", word, b.Key, b.Error); err != nil {
 			return err
 		}
 	}
@@ -150,8 +163,8 @@ func (v *verification) print(s *session) error {
 			return err
 		}
 	}
-	return s.printf("%d segments (%d sealed), %d records of %v (%d visible), %d tombstones; %d bad (%d of them visible), %d files ignored\n",
-		v.Segments, v.Sealed, v.Records, flags.Size(v.Bytes), v.Visible, v.Tombstones, v.Bad, v.BadVisible, len(v.Ignored))
+	return s.printf("%d segments (%d sealed), %d records of %v (%d visible), %d tombstones; %d bad (%d of them visible), %d unfinished, %d files ignored\n",
+		v.Segments, v.Sealed, v.Records, flags.Size(v.Bytes), v.Visible, v.Tombstones, v.Bad, v.BadVisible, v.Unfinished, len(v.Ignored))
 }
 
 // bar shows progress in bytes on a terminal, and nothing elsewhere.

@@ -91,6 +91,20 @@ func TestVerifyFindsAFlippedBitAndATornFile(t *testing.T) {
 	require.Equal(t, x.Key, v.Damaged[0].Key)
 	require.Equal(t, x.Offset, v.Damaged[0].Offset)
 
+	// A segment that a killed process was writing has no trailer.
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	f, err = os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt(make([]byte, 4096), info.Size()-4096)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	v, r = verified(t, store)
+	require.Zero(t, r.Code, r.Stderr)
+	require.Equal(t, []int{0, 0, 1}, []int{v.Bad, v.BadVisible, v.Unfinished})
+	require.True(t, v.Damaged[0].Unfinished)
+	require.Equal(t, x.Key, v.Damaged[0].Key)
+
 	require.NoError(t, os.Truncate(path, 10000))
 	v, r = verified(t, store)
 	require.Zero(t, r.Code, "what is ignored is no bad record: %s", r.Stderr)
