@@ -51,8 +51,8 @@ func (f *Fetch) Step(dst, reply []byte) ([]byte, bool, error) {
 	return dst, loaded, nil
 }
 
-// fetchOp stores what is loaded later, and has it on disk and not in memory before the first is.
+// fetchOp stores what is loaded later: more than fits in memory.
 func fetchOp(_ *worker, j *Job, s *Session) (Op, error) {
-	keys, err := store(s, churnLag(j), j.Size, nil)
-	return NewScripted(s.Link, NewFetch(s, keys, churnLag(j))), err
+	keys, err := store(s, j.Count, j.Size, nil)
+	return NewScripted(s.Link, NewFetch(s, keys, j.Count)), err
 }

@@ -61,7 +61,7 @@ const (
 	KindRawSet       Kind = "raw_set"       // bytes to a socket, and a byte back
 	KindRawGet       Kind = "raw_get"       // bytes from a socket
 	KindChurn        Kind = "churn"         // stores that go to disk, and loads from there of what Arena bytes ago was stored
-	KindFetch        Kind = "fetch"         // loads from disk, one after the other, of Arena bytes of objects in turn
+	KindFetch        Kind = "fetch"         // loads from disk, one after the other, of Count objects in turn
 	KindStall        Kind = "stall"         // PINGs while Count keys are looked up by another connection
 	KindHold         Kind = "hold"          // open Count connections and keep them until the worker ends
 	KindFill         Kind = "fill"          // store Count objects

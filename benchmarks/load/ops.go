@@ -173,8 +173,8 @@ func (w *worker) op(j *Job, way *way) (op Op, closing func() error, err error) {
 	return op, s.Close, err
 }
 
-// churnLag is how many objects lie between those that a connection of a churn stores and loads, or that are loaded in turn.
-func churnLag(j *Job) int { return max(int(j.Arena/j.Size)/max(j.Conns, 1), 1) }
+// churnLag is how many objects lie between those that a connection of a churn stores and loads.
+func churnLag(j *Job) int { return max(int(j.Arena/j.Size)/j.Conns, 1) }
 
 // both are the buffers for a set and a get.
 func (w *worker) both(n int64) (value, into []byte, err error) {

@@ -322,12 +322,10 @@ func takeHits(busy bool) func(context.Context, *Rig) (Sample, error) {
 	return at(Place{Name: Tiered}, hits)
 }
 
-// takeLoads loads single objects from disk, which is busy with others or not. They are more than fit in memory, or what keeps the
-// disk busy has put them out of it.
+// takeLoads loads single objects from disk, which is busy with others or not. They are more than fit in memory.
 func takeLoads(busy bool) func(context.Context, *Rig) (Sample, error) {
-	loads := load.Job{Kind: load.KindFetch, Size: mib, Among: 2, Arena: tieredPool * 3 / 2}
+	loads := load.Job{Kind: load.KindFetch, Size: mib, Among: 2, Count: int(tieredPool * 3 / 2 / mib)}
 	if busy {
-		loads.Arena = tieredPool / 4
 		return besideDisk(loads, fetchAhead)
 	}
 	return at(Place{Name: Tiered}, loads)
@@ -347,30 +345,44 @@ func besideDisk(j load.Job, longer time.Duration) func(context.Context, *Rig) (S
 		if err != nil {
 			return Sample{}, err
 		}
-		before, err := observe.Scrape(ctx, s.node.HTTPAddr())
-		if err != nil {
-			return Sample{}, err
+		for ; ; longer *= 2 {
+			sample, enough, err := r.beside(ctx, p, s, w, &j, longer)
+			if err != nil || enough || longer == 0 || longer > busyMost {
+				return sample, err
+			}
 		}
-		begun, ended := time.Now(), make(chan error, 1)
-		go func() {
-			_, err := w.do(ctx, &load.Job{
-				Kind: load.KindChurn, Socket: s.socket, Conns: churnConns, Size: churnSize, Arena: tieredPool * 3 / 2, Among: 2, Last: true,
-				Span: load.Span{Measure: 2*r.opts.Span.Measure + churnAhead + longer},
-			})
-			ended <- err
-		}()
-		time.Sleep(churnAhead / 2)
-		sample, err := r.job(ctx, p, j)
-		after, scrapeErr := observe.Scrape(ctx, s.node.HTTPAddr())
-		moved := after[putBytesMetric] + after[loadedMetric] - before[putBytesMetric] - before[loadedMetric]
-		sample.Value = moved / 1e9 / time.Since(begun).Seconds()
-		return sample, errors.Join(err, scrapeErr, <-ended)
 	}
+}
+
+// beside does a job while w keeps the disk of s busy, for so much longer than the job should take. Enough tells that the disk was
+// busy to the end.
+func (r *Rig) beside(ctx context.Context, p Place, s *server, w *worker, j *load.Job, longer time.Duration) (sample Sample, enough bool, err error) {
+	before, err := observe.Scrape(ctx, s.node.HTTPAddr())
+	if err != nil {
+		return sample, false, err
+	}
+	begun, ended := time.Now(), make(chan error, 1)
+	go func() {
+		_, err := w.do(ctx, &load.Job{
+			Kind: load.KindChurn, Socket: s.socket, Conns: churnConns, Size: churnSize, Arena: tieredPool * 3 / 2, Among: 2, Last: true,
+			Span: load.Span{Measure: 2*r.opts.Span.Measure + churnAhead + longer},
+		})
+		ended <- err
+	}()
+	time.Sleep(churnAhead / 2)
+	sample, err = r.job(ctx, p, *j)
+	after, scrapeErr := observe.Scrape(ctx, s.node.HTTPAddr())
+	moved := after[putBytesMetric] + after[loadedMetric] - before[putBytesMetric] - before[loadedMetric]
+	sample.Value = moved / 1e9 / time.Since(begun).Seconds()
+	enough = len(ended) == 0
+	return sample, enough, errors.Join(err, scrapeErr, <-ended)
 }
 
 const (
 	// churnAhead is how much longer the disk is busy than hits are measured.
 	churnAhead = 600 * time.Millisecond
 	// fetchAhead is how much longer than that for loads, whose objects are stored meanwhile.
-	fetchAhead = time.Second
+	fetchAhead = 2 * time.Second
+	// busyMost is the most of that which is tried on a slow machine.
+	busyMost = 10 * time.Second
 )
