@@ -89,8 +89,8 @@ func (r *Rig) specs() []spec {
 			of: func(s []Sample) (float64, float64) { return s[0].Value - s[1].P50, s[0].Before },
 		},
 	)
-	list = append(list, besideBusyDisk()...)
-	return append(list,
+	busy := besideBusyDisk()
+	return append(list, busy[0],
 		spec{
 			name: "store_4workers", unit: "GB/s", reference: "memcpy, two threads", target: ">= 0.95", cells: []string{four, two, copies}, of: bytesRate,
 		},
@@ -101,6 +101,7 @@ func (r *Rig) specs() []spec {
 		spec{name: "rss_1m_objects", unit: "MiB", target: "<= 400", cells: []string{r.residentName()}, of: value},
 		// Beside those that have names in the list of targets.
 		latency("prepare_commit_chained_p50", pingpong, "<= 1.4", stream1, echo1),
+		busy[1],
 	)
 }
 

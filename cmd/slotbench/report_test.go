@@ -22,7 +22,7 @@ var quickest = []string{"--rounds", "1", "--time", "2ms", "--objects", "3000", "
 var figures = strings.Fields(`ping_p50 ping_p50_spin prepare_commit_p50 rps_16 cpu_per_request_16 syscalls_1 syscalls_16
 	syscalls_256 allocs store_32m store_1m store_16x1m retrieve_zero_copy_32m set_64k_redis get_64k_redis set_1m_redis
 	get_1m_redis get_1m_zero_copy_redis set_32m_memcached get_32m_memcached set_32m_pickle get_32m_pickle lookup_512
-	lookup_50k_stall l1_p99_under_l2 l2_load_p99_under_l2 store_4workers conns_10k_p99 rss_1m_objects prepare_commit_chained_p50`)
+	lookup_50k_stall l1_p99_under_l2 store_4workers conns_10k_p99 rss_1m_objects prepare_commit_chained_p50 l2_load_p99_under_l2`)
 
 // absent tells whether a figure is held against a peer that is not on this machine.
 func absent(figure string) bool {
