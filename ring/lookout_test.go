@@ -21,6 +21,14 @@ func looks(l *lookout, completions int, found bool) (sum int) {
 	return sum
 }
 
+// slept tells how many waits in a row a lookout has no look for.
+func slept(l *lookout) (sum int) {
+	for l.brought(3); l.time() == 0; l.brought(3) {
+		sum++
+	}
+	return sum
+}
+
 func TestALoopLooksBeforeItSleepsWhileThatPays(t *testing.T) {
 	const d = 50 * time.Microsecond
 	l := lookout{pays: d}
@@ -46,6 +54,17 @@ func TestALoopLooksBeforeItSleepsWhileThatPays(t *testing.T) {
 
 	off := lookout{expected: true}
 	require.Zero(t, looks(&off, 3, true))
+	shared := lookout{pays: d}
+	require.GreaterOrEqual(t, looks(&shared, 3, true), 1000-probeEvery)
+	shared.contended(499)
+	require.Equal(t, d, shared.time(), "others want the processor now and then")
+	for shared.waits = 1; !shared.looked(true); shared.waits++ {
+	}
+	require.EqualValues(t, sampleEvery, shared.waits)
+	shared.contended(499 + sampleEvery/2)
+	require.Equal(t, restFor+probeEvery-1, slept(&shared), "in every other wait")
+	require.GreaterOrEqual(t, looks(&shared, 3, true), 1000-probeEvery)
+
 	always := lookout{always: d, pays: 1}
 	require.Equal(t, 1000, looks(&always, 1, false))
 	require.Equal(t, d, always.time())

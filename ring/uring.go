@@ -35,7 +35,8 @@ type Uring struct {
 	spare   []*fdMessage // of SendFD, not in use
 
 	look    lookout
-	enabled bool // the ring has its thread
+	usage   unix.Rusage // of switches
+	enabled bool        // the ring has its thread
 
 	closeTime unix.Timespec // of Close's timeout
 

@@ -134,12 +134,22 @@ func (u *Uring) lookFor(d time.Duration, dst []Completion) ([]Completion, syscal
 		return dst, 0 // the kernel took only a part
 	}
 	found := u.q.watch(d)
-	u.look.looked(found)
+	if u.look.looked(found) {
+		u.look.contended(u.switches())
+	}
 	u.stats.Looks++
 	if found {
 		u.stats.Found++
 	}
 	return dst, 0
+}
+
+// switches is how often this thread has lost its processor to others.
+func (u *Uring) switches() int64 {
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u.usage); err != nil {
+		return 0 // it has no reason to fail
+	}
+	return u.usage.Nivcsw
 }
 
 // Expect implements [Interface].
@@ -172,6 +182,7 @@ func (u *Uring) enable() error {
 	}
 	u.q.registerRing()
 	u.sleep.begin()
+	u.look.yielded = u.switches()
 	u.enabled = true
 	return nil
 }
