@@ -161,7 +161,8 @@ func (r *Rig) start(ctx context.Context, p Place) (*server, error) {
 			L1Size: tieredPool, L2Size: 16 * tieredPool, Args: []string{"--l1-policy=lru"},
 		})
 	case Crowded:
-		most := (r.opts.Idle + crowdActive) * 3 / 2 // one process gets less than three quarters
+		// One process gets no more than three quarters; half as many again would be more than a ring has room for.
+		most := (r.opts.Idle+crowdActive)*4/3 + 64
 		return r.slotcached(ctx, p.Free, benchmarks.NodeOptions{L1Size: 64 << 20, Args: []string{fmt.Sprintf("--connections=%d", most)}})
 	case Epoll, Spin, Net, Raw:
 		return r.foreign(ctx, p, exec.Command(r.opts.Self, "floor", string(p.Name), r.socket(p)))
