@@ -28,7 +28,7 @@ func FindAll[H ~[32]byte](t *Table, k Key, hashes []H, found []Ref) {
 			for j := range min(Batch, n-i) {
 				r.at[j] = t.index.first(r.sums[j])
 			}
-			t.fetchObjects(r.at[:min(Batch, n-i)])
+			fetch(t.objects, r.at[:min(Batch, n-i)])
 		}
 		if i := i - 2*Batch; i >= 0 && i < n { // compare
 			r := &rounds[i/Batch%3]
@@ -81,7 +81,8 @@ func (t *Table) ahead(refs []Ref, i int, neighbours bool) {
 		t.policy.fetchNeighbours(at)
 		return
 	}
-	t.fetchObjects(at)
+	fetch(t.objects, at)
+	fetch(t.places, at)
 	t.policy.fetch(at)
 }
 

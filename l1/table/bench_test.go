@@ -12,9 +12,9 @@ import (
 func TestMetadataOfAnObjectIsSmall(t *testing.T) {
 	const objects = 1_000_000
 	tab := New(Config{Size: 1 << 30, MaxObjects: objects, Policy: PolicyAdaptive})
-	bytes := len(bytesOf(tab.objects)) + len(bytesOf(tab.index.slots)) + len(bytesOf(tab.pins.at))
+	bytes := len(bytesOf(tab.objects)) + len(bytesOf(tab.places)) + len(bytesOf(tab.index.slots)) + len(bytesOf(tab.pins.at))
 	tab.policy.eachArray(func(memory []byte) { bytes += len(memory) })
-	t.Logf("%.1f bytes an object, %d of them its entry", float64(bytes)/objects, unsafe.Sizeof(object{}))
+	t.Logf("%.1f bytes an object, %d of them its entry", float64(bytes)/objects, unsafe.Sizeof(object{})+unsafe.Sizeof(place{}))
 	require.LessOrEqual(t, float64(bytes)/objects, 192.0)
 	a := &tab.memory
 	perUnit := 4 * float64(len(a.tags)+len(a.next)+len(a.owner)+len(a.class.first))

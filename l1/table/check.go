@@ -28,17 +28,17 @@ func (t *Table) checkObjects() error {
 	var granted int64
 	blocks := 0
 	for i := 1; i < len(t.objects); i++ {
-		o := &t.objects[i]
-		if err := t.checkObject(uint32(i), o); err != nil {
+		o, size := &t.objects[i], t.places[i].size
+		if err := t.checkObject(uint32(i), o, &t.places[i]); err != nil {
 			return fmt.Errorf("l1/table: object %d: %w", i, err)
 		}
 		if o.state == StateFree {
 			continue
 		}
-		want.add(o, 1)
-		if o.size > 0 {
+		want.add(o, size, 1)
+		if size > 0 {
 			blocks++
-			granted += Footprint(o.size)
+			granted += Footprint(size)
 		}
 	}
 	if want != t.sums {
@@ -55,13 +55,12 @@ func (t *Table) checkObjects() error {
 	return nil
 }
 
-func (t *Table) checkObject(i uint32, o *object) error {
+func (t *Table) checkObject(i uint32, o *object, p *place) error {
 	if o.state == StateFree {
-		clean := object{generation: o.generation, next: o.next}
-		if *o != clean {
-			return fmt.Errorf("free but not blank: %+v", *o)
+		if *o != (object{generation: o.generation}) || *p != (place{next: p.next}) {
+			return fmt.Errorf("free but not blank: %+v %+v", *o, *p)
 		}
-		if i > t.touched && (o.generation != 0 || o.next != 0) {
+		if i > t.touched && (o.generation != 0 || p.next != 0) {
 			return errors.New("was never used but is marked")
 		}
 		return nil
@@ -87,21 +86,21 @@ func (t *Table) checkObject(i uint32, o *object) error {
 	if o.dirty && o.state != StateReady {
 		return fmt.Errorf("dirty while %v", o.state)
 	}
-	if o.next != 0 {
+	if p.next != 0 {
 		return errors.New("on the spare list but in use")
 	}
-	if o.size == 0 {
+	if p.size == 0 {
 		return nil
 	}
-	at := unitAt(o.off)
-	if o.off%Unit != 0 || o.off+Footprint(o.size) > t.memory.Ready() {
-		return fmt.Errorf("extent %+v is not in the pool", o.extent())
+	at := unitAt(p.off)
+	if p.off%Unit != 0 || p.off+Footprint(p.size) > t.memory.Ready() {
+		return fmt.Errorf("extent %+v is not in the pool", p.extent())
 	}
-	if t.memory.tags[at] != tagStart|uint32(Footprint(o.size)/Unit) {
-		return fmt.Errorf("extent %+v is not granted", o.extent())
+	if t.memory.tags[at] != tagStart|uint32(Footprint(p.size)/Unit) {
+		return fmt.Errorf("extent %+v is not granted", p.extent())
 	}
 	if t.memory.owner[at] != i {
-		return fmt.Errorf("extent %+v belongs to object %d", o.extent(), t.memory.owner[at])
+		return fmt.Errorf("extent %+v belongs to object %d", p.extent(), t.memory.owner[at])
 	}
 	return nil
 }
@@ -160,7 +159,7 @@ func (t *Table) checkSpare() error {
 		}
 	}
 	n := 0
-	for i := t.spare; i != 0; i = t.objects[i].next {
+	for i := t.spare; i != 0; i = t.places[i].next {
 		if n++; n > want || t.objects[i].state != StateFree {
 			return fmt.Errorf("l1/table: spare list is broken at entry %d", i)
 		}

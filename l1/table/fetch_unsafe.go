@@ -18,17 +18,10 @@ func fetch[T any](a []T, at []uint32) {
 	}
 }
 
-var _ [96]byte = [unsafe.Sizeof(object{})]byte{} // see there
-
-// fetchObjects is fetch for objects, which begin and end in different lines.
-func (t *Table) fetchObjects(at []uint32) {
-	if len(at) > 0 {
-		const size = unsafe.Sizeof(object{})
-		first := unsafe.Pointer(&t.objects[0])
-		prefetch(first, &at[0], len(at), ^uint32(0), size)
-		prefetch(unsafe.Add(first, size-1), &at[0], len(at), ^uint32(0), size)
-	}
-}
+var ( // see there
+	_ [64]byte = [unsafe.Sizeof(object{})]byte{}
+	_ [32]byte = [unsafe.Sizeof(place{})]byte{}
+)
 
 // fetch is for the slots where the chains of hashes begin.
 func (x *index) fetch(hashes []uint32) {

@@ -103,7 +103,7 @@ func (t *Table) Hold(r Ref) {
 func (t *Table) holdPlain(i uint32) {
 	o := &t.objects[i]
 	if o.holds++; o.holds == 1 {
-		bytes := Footprint(o.size)
+		bytes := Footprint(t.places[i].size)
 		t.sums.held += bytes
 		t.sums.evictable -= bytes
 		t.policy.unlink(i)
@@ -113,7 +113,7 @@ func (t *Table) holdPlain(i uint32) {
 func (t *Table) releasePlain(i uint32) {
 	o := &t.objects[i]
 	if o.holds--; o.holds == 0 {
-		bytes := Footprint(o.size)
+		bytes := Footprint(t.places[i].size)
 		t.sums.held -= bytes
 		t.sums.evictable += bytes
 		t.policy.link(i)

@@ -1,28 +1,33 @@
 package table
 
 // An object is one entry of the table. Entries are reused; the generation
-// tells one life from the next. It is 96 bytes, so that it is never in three cache
-// lines.
+// tells one life from the next. It is 64 bytes, a cache line, so that who looks for a
+// key waits for one; the rest of an entry is its place.
 type object struct {
 	key        Key
 	generation uint32 // of this life, or of the next one when free
 	holds      uint32
-	data       uint32 // the owner's word
-	next       uint32 // spare list
 	hash       uint32
 	state      State
-	pin        Pin   // ready only
-	dirty      bool  // ready only: the disk should have its bytes and has not
-	spilling   bool  // ready or doomed: one of the holds is the disk's
-	off, size  int64 // bytes; off is meaningless when size is 0
-	_          [8]byte
+	pin        Pin  // ready only
+	dirty      bool // ready only: the disk should have its bytes and has not
+	spilling   bool // ready or doomed: one of the holds is the disk's
 }
 
-func (o *object) extent() Extent {
-	if o.size == 0 {
+// A place is where the bytes of an object are. It is 32 bytes, never in two cache
+// lines.
+type place struct {
+	off, size int64  // bytes; off is meaningless when size is 0
+	data      uint32 // the owner's word
+	next      uint32 // spare list
+	_         [8]byte
+}
+
+func (p *place) extent() Extent {
+	if p.size == 0 {
 		return Extent{}
 	}
-	return Extent{Off: o.off, Len: o.size}
+	return Extent{Off: p.off, Len: p.size}
 }
 
 // evictable is the whole rule of who may be evicted; exactly these objects are in the
@@ -50,6 +55,12 @@ func (t *Table) object(r Ref) *object {
 	return &t.objects[r.index()]
 }
 
+// place is what object has of the rest.
+func (t *Table) place(r Ref) *place {
+	t.object(r)
+	return &t.places[r.index()]
+}
+
 // Alive says whether r's object still has its entry, in whatever state.
 func (t *Table) Alive(r Ref) bool {
 	i := r.index()
@@ -61,7 +72,7 @@ func (t *Table) Alive(r Ref) bool {
 }
 
 // Extent returns where r's bytes are, until r is freed.
-func (t *Table) Extent(r Ref) Extent { return t.object(r).extent() }
+func (t *Table) Extent(r Ref) Extent { return t.place(r).extent() }
 
 // Key returns r's key. It aliases the table, is not to be changed, and is valid
 // until r is freed.
@@ -82,17 +93,17 @@ func (t *Table) Holds(r Ref) uint32 { return t.object(r).holds }
 func (t *Table) Dirty(r Ref) bool { return t.object(r).dirty }
 
 // Data returns the word last given to [Table.SetData], 0 in a new life.
-func (t *Table) Data(r Ref) uint32 { return t.object(r).data }
+func (t *Table) Data(r Ref) uint32 { return t.place(r).data }
 
 // SetData keeps one word of the owner's beside r. An evicted object takes its
 // word along without a notice.
-func (t *Table) SetData(r Ref, v uint32) { t.object(r).data = v }
+func (t *Table) SetData(r Ref, v uint32) { t.place(r).data = v }
 
 // takeEntry removes an entry from the spare ones; there must be one.
 func (t *Table) takeEntry() uint32 {
 	if i := t.spare; i != 0 {
-		t.spare = t.objects[i].next
-		t.objects[i].next = 0
+		t.spare = t.places[i].next
+		t.places[i].next = 0
 		return i
 	}
 	t.touched++
@@ -109,20 +120,21 @@ func (t *Table) hasEntry() bool {
 // the index any more. Its memory returns to the allocator; the start of the
 // free block it became part of is returned, and no place when it had none.
 func (t *Table) free(i uint32) uint32 {
-	o := &t.objects[i]
+	o, p := &t.objects[i], &t.places[i]
 	if o.holds != 0 {
 		panic("l1/table: free of a held object")
 	}
 	o.moveTo(StateFree)
 	merged := nowhere
-	if o.size > 0 {
-		merged = t.memory.release(o.off, o.size)
+	if p.size > 0 {
+		merged = t.memory.release(p.off, p.size)
 	}
 	generation := o.generation + 1
 	if generation == 0 {
 		generation = 1 // a Ref is never zero, nor of generation zero
 	}
-	*o = object{generation: generation, next: t.spare}
+	*o = object{generation: generation}
+	*p = place{next: t.spare}
 	t.spare = i
 	return merged
 }

@@ -125,12 +125,12 @@ func (t *Table) holeNeighbour(soft bool) uint32 {
 // object i is as large as needed, as far as a bounded look can tell, and how
 // many blocks it looked at.
 func (t *Table) promising(i uint32, need int64, soft bool) (ok bool, looks int) {
-	o := &t.objects[i]
-	if o.size == 0 {
+	p := &t.places[i]
+	if p.size == 0 {
 		return false, 1
 	}
-	start := unitAt(o.off)
-	run := Footprint(o.size)
+	start := unitAt(p.off)
+	run := Footprint(p.size)
 	right, left := t.memory.after(start), t.memory.before(start)
 	for ; looks < neighboursMax && run < need; looks++ {
 		switch {

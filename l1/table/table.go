@@ -109,6 +109,7 @@ func (r Result) String() string {
 type Table struct {
 	memory  Allocator
 	objects []object // objects[0] is never an object
+	places  []place  // of the same objects
 	spare   uint32   // head of the list of free entries, linked by next
 	touched uint32   // entries above this one were never used
 	index   index
@@ -129,7 +130,7 @@ func New(cfg Config) *Table {
 	if cfg.MaxObjects <= 0 || cfg.MaxObjects >= math.MaxUint32/4 {
 		panic("l1/table: number of objects is out of range")
 	}
-	t := &Table{objects: make([]object, cfg.MaxObjects+1), policy: newPolicy(cfg), trimmed: MaxSize}
+	t := &Table{objects: make([]object, cfg.MaxObjects+1), places: make([]place, cfg.MaxObjects+1), policy: newPolicy(cfg), trimmed: MaxSize}
 	t.pins = newRings(cfg.MaxObjects, pinLists)
 	t.memory.init(cfg.Size)
 	t.index.init(cfg)
@@ -142,6 +143,7 @@ func New(cfg Config) *Table {
 // eachArray calls do with the memory of each large array.
 func (t *Table) eachArray(do func([]byte)) {
 	do(bytesOf(t.objects))
+	do(bytesOf(t.places))
 	do(bytesOf(t.index.slots))
 	for _, a := range [][]uint32{t.memory.tags, t.memory.next, t.memory.owner, t.memory.class.first} {
 		do(bytesOf(a))
@@ -186,23 +188,23 @@ func (t *Table) Start(k *Key, size int64, s State, soft bool) (Ref, Extent, Resu
 	if i := t.find(k, h); i != 0 {
 		o := &t.objects[i]
 		if o.state == StateReady {
-			return newRef(i, o.generation), o.extent(), ExistsReady
+			return newRef(i, o.generation), t.places[i].extent(), ExistsReady
 		}
-		return newRef(i, o.generation), o.extent(), ExistsBusy
+		return newRef(i, o.generation), t.places[i].extent(), ExistsBusy
 	}
 	off, res := t.reserve(size, soft)
 	if res != Staged {
 		return 0, Extent{}, res
 	}
 	i := t.takeEntry()
-	o := &t.objects[i]
+	o, p := &t.objects[i], &t.places[i]
 	o.key, o.hash = *k, h
-	o.off, o.size = off, size
+	p.off, p.size = off, size
 	if size > 0 {
 		t.memory.setOwner(off, i)
 	}
 	o.moveTo(s)
 	t.enter(i)
 	t.insert(i)
-	return newRef(i, o.generation), o.extent(), Staged
+	return newRef(i, o.generation), p.extent(), Staged
 }

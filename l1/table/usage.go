@@ -69,9 +69,9 @@ func (t *Table) Usage() Usage {
 // without evicting.
 func (t *Table) Largest() int64 { return t.memory.Largest() }
 
-// add counts object o n times, n being 1 or -1.
-func (s *sums) add(o *object, n int64) {
-	bytes := n * Footprint(o.size)
+// add counts object o, of so many bytes, n times, n being 1 or -1.
+func (s *sums) add(o *object, size, n int64) {
+	bytes := n * Footprint(size)
 	s.objects += int(n)
 	s.state[o.state] += bytes
 	if o.holds > 0 {
@@ -104,7 +104,7 @@ func (s *sums) add(o *object, n int64) {
 // holds, pin or dirt change.
 func (t *Table) leave(i uint32) {
 	o := &t.objects[i]
-	t.sums.add(o, -1)
+	t.sums.add(o, t.places[i].size, -1)
 	if o.evictable() {
 		t.unlink(i)
 	}
@@ -114,7 +114,7 @@ func (t *Table) leave(i uint32) {
 // evictable ones, as its state, holds, pin and dirt say.
 func (t *Table) enter(i uint32) {
 	o := &t.objects[i]
-	t.sums.add(o, 1)
+	t.sums.add(o, t.places[i].size, 1)
 	if o.evictable() {
 		t.link(i)
 	}

@@ -1,0 +1,46 @@
+package table
+
+const (
+	// debtMost is half of the 0.003 of all uses by which the pool is to serve no less
+	// than recency would: the way back to it costs something, too.
+	debtMost = 0.0015
+	// debtBound is the share of all uses that the debt may come to if what the pool lacks
+	// is counted as lost: two thirds of 0.003, the rest is for what a sample is wrong by.
+	debtBound = 0.002
+	// debtRooms is the half-life of what is known of the samples that the pool lacks, in
+	// uses for each object that the cache has room for.
+	debtRooms = 64
+	// certain is the part of a shadow cache that has to have been lacked before it
+	// counts that not all of it was missed.
+	certain = 0.1
+)
+
+// A debt is what the pool, counted on the sample, owes least recently used: the hits that
+// this would have had more, and what the pool may yet lose because it lacks objects that
+// this has. Of those, some are used while they are lacked, which are the hits, and the
+// others would have been evicted in the end anyhow.
+type debt struct {
+	hits   float64 // negative when the pool had more
+	uses   float64
+	lacks  int     // samples that recency's cache has and the pool has not
+	missed float64 // of such samples, those that were used
+	spared float64 // those that recency evicted
+}
+
+// within says whether the hits owed are no more than a share of the uses.
+func (d *debt) within(share float64) bool { return d.hits <= share*d.uses }
+
+// bound says whether the pool owes as much as it may when all is counted that it may lose
+// yet: then nothing goes any more but what least recently used would have go. Room is how
+// many members its cache has.
+func (d *debt) bound(room int) bool {
+	prior := certain * float64(room)
+	p := (d.missed + prior) / (d.missed + d.spared + prior)
+	return d.hits+p*float64(d.lacks) > debtBound*d.uses
+}
+
+// age has what is known count keep times.
+func (d *debt) age(keep float64) {
+	d.missed *= keep
+	d.spared *= keep
+}
