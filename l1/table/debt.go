@@ -10,9 +10,10 @@ const (
 	// debtRooms is the half-life of what is known of the samples that the pool lacks, in
 	// uses for each object that the cache has room for.
 	debtRooms = 64
-	// certain is the part of a shadow cache that has to have been lacked before it
-	// counts that not all of it was missed.
-	certain = 0.1
+	// lackedMost is how many times as likely as any sample of recency's cache one that the
+	// pool lacks is taken to be used, until the tenth part of a cache has been lacked.
+	lackedMost   = 2
+	lackedEnough = 0.1
 )
 
 // A debt is what the pool, counted on the sample, owes least recently used: the hits that
@@ -25,6 +26,8 @@ type debt struct {
 	lacks  int     // samples that recency's cache has and the pool has not
 	missed float64 // of such samples, those that were used
 	spared float64 // those that recency evicted
+	reused float64 // uses of samples that recency's cache had, lacked or not
+	left   float64 // samples that it evicted
 }
 
 // within says whether the hits owed are no more than a share of the uses.
@@ -34,8 +37,9 @@ func (d *debt) within(share float64) bool { return d.hits <= share*d.uses }
 // yet: then nothing goes any more but what least recently used would have go. Room is how
 // many members its cache has.
 func (d *debt) bound(room int) bool {
-	prior := certain * float64(room)
-	p := (d.missed + prior) / (d.missed + d.spared + prior)
+	enough := lackedEnough * float64(room)
+	expected := min(1, lackedMost*d.reused/max(1, d.reused+d.left))
+	p := (d.missed + enough*expected) / (d.missed + d.spared + enough)
 	return d.hits+p*float64(d.lacks) > debtBound*d.uses
 }
 
@@ -43,4 +47,6 @@ func (d *debt) bound(room int) bool {
 func (d *debt) age(keep float64) {
 	d.missed *= keep
 	d.spared *= keep
+	d.reused *= keep
+	d.left *= keep
 }

@@ -181,7 +181,7 @@ func TestAdaptiveFollowsTheRuleThatServesBest(t *testing.T) {
 			for _, p := range []Policy{PolicyLRU, PolicyS3FIFO} {
 				best = max(best, serve(t, p, room, uses, c.next(rand.New(rand.NewPCG(1, 1)))))
 			}
-			require.GreaterOrEqual(t, float64(hits), float64(best-3*room), "learning takes no more than three rooms")
+			require.GreaterOrEqual(t, float64(hits), float64(best-4*room), "learning takes no more than four rooms")
 		})
 	}
 }
@@ -274,14 +274,14 @@ func TestAHitBehindAMissOfItsChainCountsNothing(t *testing.T) {
 }
 
 func TestCachesOfTheSampleGiveWayWhenAChainEnds(t *testing.T) {
-	tab := newTableWith(PolicyAdaptive, 20, 200)
+	tab := newTableWith(PolicyAdaptive, 20, 20) // so few that there are no more samples to spare
 	s := tab.policy.(*adaptive).shadow
 	for round := range uint64(30) {
 		tab.Chain()
 		for n := range uint64(15) {
 			useBlock(t, tab, round%5*100+n)
 			for k := range rules {
-				require.LessOrEqual(t, s.counts[k], 30)
+				require.LessOrEqual(t, s.counts[k], 36) // that many samples there are
 			}
 		}
 		tab.Chain()
@@ -327,6 +327,55 @@ func TestCacheOfRecencyIsThePoolWhileItIsFollowed(t *testing.T) {
 		tab.Chain()
 		useBlock(t, tab, i%90+i/200) // a window that slides: no rule serves it better
 		require.Equal(t, ruleRecency, s.best)
-		require.Zero(t, s.debt)
+		require.Zero(t, s.debt.hits)
+		require.Zero(t, s.debt.lacks)
 	}
+}
+
+func TestWhatTheSmallQueueWouldEvictGoesFirst(t *testing.T) {
+	q := newQueues(100)
+	for i := uint32(1); i <= 100; i++ {
+		q.admit(i, false)
+		q.push(i)
+	}
+	for range 2 {
+		q.use(2)
+	}
+	n := 0
+	for ; q.demote(); n++ { // as when other rules evict
+		require.Less(t, n, 100)
+	}
+	require.Equal(t, 100/smallShare-1, q.small, "its share")
+	require.Equal(t, 100-1-q.small, n, "all but the one that is in the main queue")
+	require.Equal(t, uint32(1), q.victim(), "the first that left it")
+	q.use(1)
+	require.Equal(t, inMain, q.flags[1], "as if it came back")
+	require.Equal(t, uint32(3), q.victim())
+	require.Equal(t, inMain, q.flags[2]&inMain)
+	q.remove(3)
+	q.use(3) // held
+	q.push(3)
+	require.Equal(t, uint32(4), q.victim(), "3 was used while it was in no list")
+	require.NoError(t, q.order.check(func(uint32) bool { return true }))
+}
+
+func TestADebtIsBound(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		debt debt
+		want bool
+	}{
+		{"nothing is owed", debt{uses: 1000}, false},
+		{"more than the share", debt{uses: 1000, hits: 3}, true},
+		{"what is lacked may all be missed", debt{uses: 1000, lacks: 3, reused: 600, left: 400}, true},
+		{"least recently used serves nothing", debt{uses: 1000, lacks: 300, left: 400}, false},
+		{"of what was lacked little was missed", debt{uses: 1000, lacks: 3, missed: 10, spared: 990, reused: 600, left: 400}, false},
+		{"of what was lacked all was missed", debt{uses: 1000, lacks: 3, missed: 1000}, true},
+		{"what the pool had more pays for what it lacks", debt{uses: 1000, hits: -100, lacks: 90, missed: 10}, false},
+	} {
+		require.Equal(t, c.want, c.debt.bound(1000), c.name)
+	}
+	d := debt{missed: 4, spared: 2, reused: 8, left: 6, hits: 5, uses: 9, lacks: 7}
+	d.age(0.5)
+	require.Equal(t, debt{missed: 2, spared: 1, reused: 4, left: 3, hits: 5, uses: 9, lacks: 7}, d)
 }

@@ -8,23 +8,36 @@ const (
 	stepsMax = 512
 	usesMax  = 3
 
+	// demotionsMax bounds how many members one demotion moves on.
+	demotionsMax = 8
+
 	listSmall = 0
 	listMain  = 1
+	listOut   = 2
 )
 
 // queues are the two queues of S3-FIFO (Yang et al., SOSP 2023) without the
 // memory of what was evicted. A use only counts; it moves nothing.
+//
+// When another rule says who is evicted, what the small queue would have evicted goes into
+// a list of its own: it goes first when S3-FIFO is followed again, and is in the main
+// queue after a use, like an evicted one that comes back. Otherwise nearly all that is
+// there could be in the small queue by then, and it would evict that in the order of its
+// coming.
 type queues struct {
 	order rings
-	flags []uint8 // inMain | uses
+	flags []uint8 // inMain or inOut | uses
 	small int     // members of the small queue
 	count int     // members
 }
 
-const inMain uint8 = 4
+const (
+	inMain uint8 = 4
+	inOut  uint8 = 8
+)
 
 func newQueues(members int) queues {
-	return queues{order: newRings(members, 2), flags: make([]uint8, members+1)}
+	return queues{order: newRings(members, 3), flags: make([]uint8, members+1)}
 }
 
 // admit says in which queue i goes when it is pushed.
@@ -36,24 +49,56 @@ func (q *queues) admit(i uint32, toMain bool) {
 }
 
 func (q *queues) use(i uint32) {
+	if q.flags[i]&inOut != 0 {
+		q.flags[i] = inMain
+		if q.order.has(i) {
+			q.order.remove(i)
+			q.order.push(listMain, i)
+		}
+		return
+	}
 	if q.flags[i]&usesMax < usesMax {
 		q.flags[i]++
 	}
 }
 
+// demote does to the small queue what an eviction would, and says whether a member is out
+// of it by that, which stays.
+func (q *queues) demote() bool {
+	for range demotionsMax {
+		j := q.order.last(listSmall)
+		if j == 0 || q.small*smallShare < q.count {
+			return false
+		}
+		q.order.remove(j)
+		q.small--
+		if q.flags[j]&usesMax < 2 {
+			q.flags[j] = inOut
+			q.order.push(listOut, j)
+			return true
+		}
+		q.flags[j] = inMain
+		q.order.push(listMain, j)
+	}
+	return false
+}
+
 func (q *queues) push(i uint32) {
 	q.count++
-	if q.flags[i]&inMain != 0 {
+	switch {
+	case q.flags[i]&inMain != 0:
 		q.order.push(listMain, i)
-		return
+	case q.flags[i]&inOut != 0:
+		q.order.push(listOut, i)
+	default:
+		q.small++
+		q.order.push(listSmall, i)
 	}
-	q.small++
-	q.order.push(listSmall, i)
 }
 
 func (q *queues) remove(i uint32) {
 	q.count--
-	if q.flags[i]&inMain == 0 {
+	if q.flags[i]&(inMain|inOut) == 0 {
 		q.small--
 	}
 	q.order.remove(i)
@@ -72,6 +117,9 @@ func (q *queues) eachArray(do func([]byte)) {
 // victim moves on those that have earned it and returns the first that has not,
 // 0 if there is no member.
 func (q *queues) victim() uint32 {
+	if i := q.order.last(listOut); i != 0 {
+		return i
+	}
 	for range stepsMax {
 		i := q.order.last(listMain)
 		if j := q.order.last(listSmall); j != 0 && (i == 0 || q.small*smallShare >= q.count) {

@@ -24,9 +24,6 @@ const (
 	longRooms  = 16
 	shortRooms = 2
 
-	// debtMost is half of the 0.003 of all uses by which the pool is to serve no less
-	// than recency would: the way back to it costs something, too.
-	debtMost = 0.0015
 	// ahead is a lead, in standard deviations, of more than chance explains.
 	ahead = 1.0
 )
@@ -58,15 +55,14 @@ type shadow struct {
 	grades   [speeds]rings
 	used     [speeds]uint64 // bit g: the list of grade g may have members
 	recency  rings
-	queues   queues
+	queues   queues // never demotes
 	turn     uint32
 	counts   [rules]int
-	level    uint       // a sample's hash has so many bits zero
-	uses     int        // since the last decision
-	resident int        // samples that the pool has
-	served   int        // as run, hits of the pool
-	debt     float64    // hits that the pool had less than recency would have had
-	seen     float64    // uses in all
+	level    uint // a sample's hash has so many bits zero
+	uses     int  // since the last decision
+	resident int  // samples that the pool has
+	served   int  // as run, hits of the pool
+	debt     debt
 	hits     [rules]int // since the last decision
 	chained  bool       // chain was called
 	run      [rules]int // hits of the chain so far that no miss made useless
@@ -162,19 +158,26 @@ func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale, had bool) {
 		s.queues.use(i)
 	} else {
 		s.counts[ruleQueues]++
-		s.queues.admit(i, p.turn != 0 && int(s.turn-p.turn) <= s.room(sc))
+		s.queues.admit(i, p.turn != 0 && int(s.turn-p.turn) <= s.room(sc)+s.room(sc)/turnSteps)
 		s.queues.push(i)
+	}
+	if p.in&(1<<ruleRecency) != 0 {
+		s.debt.reused++
 	}
 	if p.in&inPool == 0 {
 		s.resident++
+		if p.in&(1<<ruleRecency) != 0 {
+			s.debt.lacks--
+			s.debt.missed++
+		}
 	}
 	p.in = 1<<rules - 1 | inPool
 	room := s.room(sc)
 	if s.uses++; s.uses >= max(room/32, 16) {
 		s.decide(sc)
 	}
-	if s.chained {
-		room += room / 2 // so much more while a chain is used, as the pool has room for a request
+	if s.chained { // more while a chain is used, as the pool has room for a request
+		room += max(room/2, len(s.samples)-1-(rules-1)*room-mostOf(len(s.samples)-1))
 	}
 	s.trim(room, now, sc)
 }
@@ -197,6 +200,9 @@ func (s *shadow) gone(hash uint32) {
 	if i != 0 && s.samples[i].in&inPool != 0 {
 		s.samples[i].in &^= inPool
 		s.resident--
+		if s.samples[i].in&(1<<ruleRecency) != 0 {
+			s.debt.lacks++
+		}
 	}
 }
 
@@ -212,14 +218,17 @@ func (s *shadow) endRun() {
 	for k, n := range s.run {
 		s.hits[k] += n
 	}
-	s.debt += float64(s.run[ruleRecency] - s.served)
+	s.debt.hits += float64(s.run[ruleRecency] - s.served)
 	s.served = 0
 	clear(s.run[:])
 }
 
+// mostOf is how many members recency's cache may have, of so many samples.
+func mostOf(samples int) int { return 3 * samples / (2 * samplesEach) }
+
 // trim has each cache evict what it has no room for.
 func (s *shadow) trim(room int, now uint32, sc *scale) {
-	resident := max(min(s.resident, 3*(len(s.samples)-1)/(2*samplesEach)), 1)
+	resident := max(min(s.resident, mostOf(len(s.samples)-1)), 1)
 	for k := range rules {
 		most := room
 		if k == ruleRecency {
@@ -268,6 +277,11 @@ func (s *shadow) leave(i uint32, k int) {
 	switch k {
 	case ruleRecency:
 		s.recency.remove(i)
+		s.debt.left++
+		if s.samples[i].in&inPool == 0 {
+			s.debt.lacks--
+			s.debt.spared++
+		}
 	case ruleQueues:
 		s.queues.remove(i)
 	default:
@@ -351,16 +365,21 @@ func (s *shadow) decide(sc *scale) {
 	s.long.add(&s.hits, math.Exp2(-uses/(longRooms*room)))
 	s.short.add(&s.hits, math.Exp2(-uses/(shortRooms*room)))
 	clear(s.hits[:])
-	s.seen += uses
-	if s.best != ruleRecency && !s.affords(s.best, debtMost) {
+	s.debt.uses += uses
+	s.debt.age(math.Exp2(-uses / (debtRooms * room)))
+	if s.best < speeds && !s.affords(s.best, debtMost) {
 		s.best = ruleRecency
 		return
 	}
 	for k := range rules {
-		if s.best == ruleRecency && !s.affords(k, debtMost/2) {
+		now := s.best
+		if now == ruleQueues && k < speeds && s.debt.bound(s.room(sc)) {
+			now = ruleRecency // see adaptive.rule
+		}
+		if now == ruleRecency && k < speeds && !s.affords(k, debtMost/2) {
 			continue
 		}
-		if s.better(k, s.best) {
+		if s.better(k, now) {
 			s.best = k
 		}
 		if k < speeds && s.better(k, s.bestRate) {
@@ -388,21 +407,27 @@ func (s *shadow) better(a, b int) bool {
 	return short > 2 || short > -1 && (long > 2 || long > 0 && s.life.lead(a, b) > enough)
 }
 
-// affords says whether rule k may be followed: the pool has, in all, not served less than
-// recency would have by more than a share of the uses, or k is ahead of it.
+// affords says whether frequency k may be followed: the pool has, in all, not served less
+// than recency would have by more than a share of the uses, or k is ahead of it.
 func (s *shadow) affords(k int, share float64) bool {
-	return s.debt <= share*s.seen || s.long.lead(k, ruleRecency) > ahead
+	return s.debt.within(share) || s.long.lead(k, ruleRecency) > ahead
 }
 
 func (s *shadow) check() error {
 	if err := s.spent.check(func(i uint32) bool { return s.samples[i].live && s.samples[i].in&^inPool == 0 }); err != nil {
 		return fmt.Errorf("spent samples: %w", err)
 	}
-	resident := 0
+	resident, lacks := 0, 0
 	for i := uint32(1); i <= s.touched; i++ {
-		if s.samples[i].in&inPool != 0 {
+		switch in := s.samples[i].in; {
+		case in&inPool != 0:
 			resident++
+		case in&(1<<ruleRecency) != 0:
+			lacks++
 		}
+	}
+	if lacks != s.debt.lacks {
+		return fmt.Errorf("l1/table: the pool lacks %d samples, counted are %d", lacks, s.debt.lacks)
 	}
 	if resident != s.resident {
 		return fmt.Errorf("l1/table: the pool has %d samples, counted are %d", resident, s.resident)
