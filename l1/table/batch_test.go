@@ -172,3 +172,39 @@ func BenchmarkLookup(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkMemory is what the machine's memory costs beside the table: a read of a random line
+// of as many bytes as the lines of so many objects, each of which has to be waited for
+// (wait) or none (all).
+func BenchmarkMemory(b *testing.B) {
+	for _, objects := range many {
+		lines := make([][8]uint64, objects)
+		pages.Advise(bytesOf(lines))
+		order := rand.New(rand.NewPCG(1, uint64(objects))).Perm(objects)
+		for i, at := range order {
+			lines[at][0] = uint64(order[(i+1)%objects])
+		}
+		at, sum := uint64(order[0]), uint64(0)
+		b.Run(fmt.Sprintf("wait/objects=%d", objects), func(b *testing.B) {
+			perKey(b, request, func() {
+				for range request {
+					at = lines[at][0]
+				}
+			})
+		})
+		b.Run(fmt.Sprintf("all/objects=%d", objects), func(b *testing.B) {
+			i := 0
+			perKey(b, request, func() {
+				for range request {
+					sum += lines[order[i]][0]
+					if i++; i == objects {
+						i = 0
+					}
+				}
+			})
+		})
+		if at == sum {
+			b.Log("by chance")
+		}
+	}
+}

@@ -65,6 +65,7 @@ type shadow struct {
 	debt     debt
 	hits     [rules]int // since the last decision
 	chained  bool       // chain was called
+	stirred  bool       // and since then a sample was used or left the pool
 	run      [rules]int // hits of the chain so far that no miss made useless
 	life     tally
 	long     tally
@@ -118,6 +119,7 @@ func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale, had bool) {
 	if i == 0 {
 		i = s.add(hash)
 	}
+	s.stirred = true
 	p := &s.samples[i]
 	p.trait = *t
 	if had {
@@ -198,6 +200,7 @@ func (s *shadow) find(hash uint32) uint32 {
 func (s *shadow) gone(hash uint32) {
 	i := s.find(hash)
 	if i != 0 && s.samples[i].in&inPool != 0 {
+		s.stirred = true
 		s.samples[i].in &^= inPool
 		s.resident--
 		if s.samples[i].in&(1<<ruleRecency) != 0 {
@@ -209,6 +212,10 @@ func (s *shadow) gone(hash uint32) {
 // chain begins another chain.
 func (s *shadow) chain(now uint32, sc *scale) {
 	s.chained = true
+	if !s.stirred { // most often, as few objects are samples
+		return
+	}
+	s.stirred = false
 	s.endRun()
 	s.trim(s.room(sc), now, sc)
 }
