@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slotcache/slotcache/cmd/cmdtest"
 	"github.com/slotcache/slotcache/proto"
 	"github.com/slotcache/slotcache/server"
 )
@@ -180,7 +181,11 @@ func TestRejectedRequestsWithoutEndTakeNoMemory(t *testing.T) {
 	r := start(t, nil)
 	p := greet(t, r)
 	p.register(4096)
-	const batch, batches = 500, 100
+	const batch = 500
+	batches := 700 // a million requests
+	if cmdtest.Race {
+		batches = 100
+	}
 	storm := func(n int) {
 		var all []byte
 		for i := range batch {
