@@ -215,3 +215,26 @@ func TestRepliesGoOutBeforeTheNextFrameOfALongLookup(t *testing.T) {
 	require.Equal(t, 4, read())
 	require.Equal(t, "ponglate", string(got))
 }
+
+// One that floods and goes makes all others wait: what it only asked for is not looked up when nobody takes the answer;
+// what it gives back still is.
+func TestWhatNobodyHearsIsNotAsked(t *testing.T) {
+	fake, err := ringtest.NewFake(ring.Config{Ops: 8, Control: 8})
+	require.NoError(t, err)
+	core := &recorder{}
+	r := &reactor{core: core, ring: fake, conns: make([]conn, 2)}
+	c := &r.conns[1]
+	c.id = engine.NewConnID(1, 1)
+	c.in.Init(nil, &r.spares)
+	c.moveTo(connOpen)
+	c.deaf = true
+	var all []byte
+	for _, op := range []proto.Op{proto.OpPing, proto.OpStats, proto.OpRelease, proto.OpInstances, proto.OpTransfers, proto.OpLookup, proto.OpUnregister} {
+		all = proto.AppendFrame(all, proto.Header{Op: op}, make([]byte, 8), 0)
+	}
+	r.events = append(r.events, engine.Event{Kind: engine.EventFrame, Conn: c.id, Body: all})
+	r.step()
+	require.Len(t, core.conns, 3, "RELEASE, LOOKUP, which may hold, and UNREGISTER")
+	require.Zero(t, c.in.Unread())
+	require.Equal(t, 3, c.owed)
+}

@@ -61,6 +61,15 @@ func continued(f *proto.Frame) bool {
 	return false
 }
 
+// asksOnly says that a request changes nothing: it is not stepped for a peer that takes no reply.
+func asksOnly(op proto.Op) bool {
+	switch op { //nolint:exhaustive // the others may give something back, or publish it
+	case proto.OpPing, proto.OpStats, proto.OpInstances, proto.OpTransfers:
+		return true
+	}
+	return false
+}
+
 // received takes a completion of a receive. The piece becomes an event, so that pieces,
 // the end of the stream and everything else are handled in the order they came.
 func (r *reactor) received(done *ring.Completion) {
@@ -163,6 +172,12 @@ func (r *reactor) pumpFrame(c *conn) {
 	}
 	if !ok {
 		c.flow = flowMessage
+		return
+	}
+	if c.deaf && asksOnly(f.Op) && f.Payload() == 0 {
+		c.taken++
+		c.share += frameCost
+		r.share += frameCost
 		return
 	}
 	cost := frameCost + tableCost(f.Op) + len(f.Body)
