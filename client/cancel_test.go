@@ -197,11 +197,19 @@ func TestACallLeavesAServerThatDoesNotRead(t *testing.T) {
 	go func() { _, _ = w.Ping(testContext(t)) }()
 	<-entered
 	st := &Store{handle: handle{s: w.session.Load().retain()}, reserved: 1, parts: []storePart{{transfer: 1 << 40, slots: [][]byte{make([]byte, 16<<20)}}}}
-	require.ErrorIs(t, st.Commit(shortContext(t)), context.DeadlineExceeded)
+	ctx, leave := context.WithCancel(testContext(t))
+	left := make(chan error)
+	go func() { left <- st.Commit(ctx) }()
 	l := w.session.Load().link
-	l.out.mu.Lock()
-	require.Positive(t, l.out.size)
-	l.out.mu.Unlock()
+	queued := func() bool {
+		l.out.mu.Lock()
+		defer l.out.mu.Unlock()
+		return l.out.size > 0
+	}
+	require.Eventually(t, queued, 20*time.Second, time.Millisecond)
+	leave()
+	require.ErrorIs(t, <-left, context.Canceled)
+	require.True(t, queued())
 	close(block)
 	_, err := w.Ping(testContext(t))
 	require.NoError(t, err, "the stream is in step")
