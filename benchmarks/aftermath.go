@@ -136,6 +136,10 @@ func (t *torture) afterKill(ctx context.Context) error {
 		if early {
 			t.report.KillsInRecovery++
 		}
+		// It may have evicted a segment before it was killed, which the next one knows nothing of.
+		if err := t.narrow(ctx); err != nil {
+			return err
+		}
 	}
 	begin := time.Now()
 	if err := t.node.Start(ctx); err != nil {
@@ -197,7 +201,7 @@ func (t *torture) check(ctx context.Context) error {
 		return err
 	}
 	for n, j := range t.journals {
-		if err := t.missing(ctx, j, lost[n], now["l2_evicted_segments_total"]); err != nil {
+		if err := t.missing(ctx, j, lost[n], now); err != nil {
 			return err
 		}
 	}
@@ -253,7 +257,7 @@ func (t *torture) look(ctx context.Context, j *journal) (lost []uint32, served i
 // missing counts the keys of a worker whose values were on disk and are not served, but for
 // those in the oldest segments if the server that runs has evicted such since its start.
 // Each is asked for once more, alone: beside others there may have been no memory for it.
-func (t *torture) missing(ctx context.Context, j *journal, lost []uint32, evicted uint64) error {
+func (t *torture) missing(ctx context.Context, j *journal, lost []uint32, now map[string]uint64) error {
 	if len(lost) == 0 {
 		return nil
 	}
@@ -262,6 +266,7 @@ func (t *torture) missing(ctx context.Context, j *journal, lost []uint32, evicte
 		return err
 	}
 	defer w.Close() //nolint:errcheck // nothing was changed through it
+	evicted := now["l2_evicted_segments_total"]
 	gone := t.sealed.generations[:min(int(evicted), len(t.sealed.generations))]
 	for _, n := range lost {
 		key := tortureKey(j.worker, n)
@@ -279,8 +284,9 @@ func (t *torture) missing(ctx context.Context, j *journal, lost []uint32, evicte
 			j.settled(n, readVersion(value, j.worker, n, t.opts.Largest, make([]byte, t.opts.Largest)), false)
 		default:
 			t.report.LostSealed++
-			t.example("key %d of worker %d, sequence %d in generation %d of %d, is not served; %d segments were evicted",
-				n, j.worker, r.seq, r.generation, t.sealed.generations, evicted)
+			t.example("key %d of worker %d, sequence %d in generation %d of %d, is not served; %d segments were evicted, %d bad records found, %d I/Os failed, the disk hung %d times",
+				n, j.worker, r.seq, r.generation, t.sealed.generations, evicted,
+				now["l2_bad_records_total"], now["l2_io_errors_total"], now["l2_stalls_total"])
 		}
 	}
 	return nil
