@@ -87,6 +87,7 @@ type Engine struct {
 	window   window
 	tail     [windowKeys]table.Ref
 	ending   []table.Ref // objects of the entries that are given back
+	uses     uses
 }
 
 // requests holds one of each request with long lists, so that parsing allocates nothing
@@ -152,6 +153,7 @@ func New(cfg Config, host Host) (*Engine, error) {
 		out:         make([]byte, 0, outSize),
 		refs:        make([]table.Ref, 0, proto.MaxKeys),
 		ending:      make([]table.Ref, 0, proto.MaxKeys),
+		uses:        uses{refs: make([]table.Ref, 0, proto.MaxKeys)},
 	}
 	if cfg.IOEngine != "" {
 		e.ioEngine = `io_engine{engine="` + cfg.IOEngine + `"}`
@@ -186,6 +188,7 @@ func listNext(i, n int) uint32 {
 // Step handles one event. It queues work on the host and is never called from within it.
 func (e *Engine) Step(ev *Event) {
 	e.now = ev.Now
+	e.settleUses()
 	e.lapse(lapseStep) // a pin that is over keeps nothing from this event
 	switch ev.Kind {
 	case EventOpen:
@@ -301,7 +304,7 @@ func (e *Engine) NextTick() (time.Duration, bool) {
 	if p, pinned := e.pins.next(); pinned && (!ok || p < at) {
 		at, ok = p, true
 	}
-	if e.again || len(e.clears) > 0 || e.log != nil && e.log.Pending() {
+	if e.again || len(e.uses.refs) > 0 || len(e.clears) > 0 || e.log != nil && e.log.Pending() {
 		return e.now, true
 	}
 	if d, waits := e.opinionDue(); waits && (!ok || d < at) {

@@ -104,16 +104,7 @@ func (e *Engine) count(c *conn, l layout, r *request, in *proto.Lookup) {
 	}
 end:
 	slices.Reverse(e.refs) // tail first: a prefix's tail is to go before its head
-	e.table.Chain()
-	for i, ref := range e.refs {
-		if in.Mode == proto.ModeAny {
-			e.table.Chain()
-		}
-		if i%table.Batch == 0 {
-			e.table.Ahead(e.refs, i)
-		}
-		e.touch(ref)
-	}
+	e.useLater(in.Mode == proto.ModeAny)
 	out.FromMemory, out.FromDisk = memoryAt, diskAt
 	out.Hits = memoryAt + diskAt
 	e.countHits(e.liveInstance(c), out)
