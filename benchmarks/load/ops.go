@@ -94,10 +94,12 @@ var ways = map[Kind]way{
 	KindSetInline:  {transport: proto.TransportInline, ours: inlineStoreOp},
 	KindGetInline:  {transport: proto.TransportInline, ours: inlineRetrieveOp, check: checkCopied},
 	KindRedisSet: {foreign: func(w *worker, j *Job, l *Link) (Op, error) {
+		w.overwrites(j)
 		value, err := w.buffer(0, j.Size)
 		return NewRedisSet(l, value), err
 	}},
 	KindMemcachedSet: {foreign: func(w *worker, j *Job, l *Link) (Op, error) {
+		w.overwrites(j)
 		value, err := w.buffer(0, j.Size)
 		return NewMemcachedSet(l, value), err
 	}},
@@ -218,6 +220,13 @@ func (w *worker) prefill(j *Job, set Op) error {
 	}
 	w.filled = what
 	return nil
+}
+
+// overwrites is for sets of a peer's values, after which those that are to be got may have another size.
+func (w *worker) overwrites(j *Job) {
+	if w.filled != (filled{j.Socket, j.Size}) {
+		w.filled = filled{}
+	}
 }
 
 func lookupOp(_ *worker, j *Job, s *Session) (Op, error) {
