@@ -43,7 +43,16 @@ func HugePages(t testing.TB, n int) {
 		t.Skip("the kernel makes huge pages on demand, so that their number does not stay")
 	}
 	old, free, reserved := number(t, dir, "nr_hugepages"), number(t, dir, "free_hugepages"), number(t, dir, "resv_hugepages")
-	t.Cleanup(func() { write(t, filepath.Join(dir, "nr_hugepages"), strconv.Itoa(old)) })
+	t.Cleanup(func() {
+		// Or those in use would be free for the next test, beside its own, once they have gone away.
+		for range settleTries {
+			if number(t, dir, "nr_hugepages")-number(t, dir, "free_hugepages") <= old-free {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		write(t, filepath.Join(dir, "nr_hugepages"), strconv.Itoa(old))
+	})
 	write(t, filepath.Join(dir, "nr_hugepages"), strconv.Itoa(old-free+reserved+n))
 	if got := number(t, dir, "free_hugepages") - number(t, dir, "resv_hugepages"); got != n {
 		t.Skipf("%d huge pages were asked for and %d came: too little memory, or too fragmented", n, got)
