@@ -14,13 +14,14 @@ type journal struct {
 	acked  int64
 	denied int64 // steps that the server refused
 
-	corrupt, phantom, reappeared, revived int64
-	example                               string // of the first thing that was wrong
+	corrupt, phantom, reappeared, revived, returned int64
+	example                                         string // of the first thing that was wrong
 }
 
 // A keyJournal is what is known of one key. It may be missing at any time: it is a cache.
 type keyJournal struct {
 	may     []uint64 // versions that may be served
+	evicted []uint64 // those before them that were never deleted: a crash may bring them back while their segment is not reused
 	touched bool     // a step that may change it began since the last mark
 	absent  bool     // it was missing after a start, and nothing was stored since
 }
@@ -76,6 +77,11 @@ func (j *journal) done(s *Saying) {
 		for _, n := range open.Keys {
 			k := &j.keys[n]
 			if slices.Contains(s.Stored, n) {
+				for _, v := range k.may { // it was not there any more, or this would not have been stored
+					if v != open.Version {
+						k.evicted = append(k.evicted, v)
+					}
+				}
 				k.may = append(k.may[:0], open.Version)
 				j.acked++
 			} else {
@@ -84,16 +90,19 @@ func (j *journal) done(s *Saying) {
 		}
 	case open.Say == SayDelete:
 		for _, n := range open.Keys {
-			j.keys[n].may = j.keys[n].may[:0]
+			j.keys[n].forget()
 			j.acked++
 		}
 	case open.Say == SayClear:
 		for n := range j.keys {
-			j.keys[n].may = j.keys[n].may[:0]
+			j.keys[n].forget()
 		}
 		j.acked++
 	}
 }
+
+// forget is for a key that is deleted.
+func (k *keyJournal) forget() { k.may, k.evicted = k.may[:0], k.evicted[:0] }
 
 // saw judges what a key was served as. damaged tells that the files were damaged before
 // this start: then what was deleted may be back, if its tombstone was hit.
@@ -129,9 +138,16 @@ func (j *journal) wrong(format string, n uint32) {
 
 // settled judges what a key was served as after a start: nobody works on it.
 func (j *journal) settled(n uint32, version uint64, damaged bool) {
+	k := &j.keys[n]
+	if i := slices.Index(k.evicted, version); i >= 0 && !slices.Contains(k.may, version) {
+		j.returned++
+		k.may = append(k.may[:0], version)
+	}
 	j.saw(n, version, damaged)
 	if version == 0 {
-		j.keys[n].absent = true
+		k.absent = true
+	} else {
+		k.evicted = k.evicted[:0] // what a start finds is all that there is
 	}
 }
 

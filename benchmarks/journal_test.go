@@ -66,6 +66,49 @@ func TestAJournalNotesWhatIsThereAgain(t *testing.T) {
 	require.Zero(t, j.phantom)
 }
 
+// An evicted version may be back after a kill, though another was stored meanwhile: nobody deleted it. While the server
+// lives, and when it was deleted, it may not.
+func TestAnEvictedVersionMayComeBackWithAKill(t *testing.T) {
+	begin := func() *journal {
+		j := newJournal(0, 1)
+		for version := uint64(1); version <= 2; version++ {
+			j.hear(&Saying{Say: SayStore, Keys: []uint32{0}, Version: version})
+			j.hear(&Saying{Say: SayDone, Stored: []uint32{0}})
+		}
+		return j
+	}
+	read := func(j *journal, version uint64) {
+		j.hear(&Saying{Say: SayRead, Keys: []uint32{0}, Found: []uint64{version}})
+	}
+	j := begin()
+	read(j, 2)
+	require.Zero(t, j.phantom)
+	read(j, 1)
+	require.EqualValues(t, 1, j.phantom, "the server has not been killed")
+
+	j = begin()
+	j.settled(0, 1, false)
+	require.EqualValues(t, 1, j.returned)
+	read(j, 1)
+	require.Zero(t, j.phantom)
+	j.settled(0, 2, false)
+	require.EqualValues(t, 1, j.phantom, "only one of the two is there")
+
+	j = begin()
+	j.settled(0, 0, false) // there was no memory for it
+	j.settled(0, 2, false)
+	require.Zero(t, j.phantom+j.returned)
+	j.settled(0, 1, false)
+	require.EqualValues(t, 1, j.phantom)
+
+	j = begin()
+	j.hear(&Saying{Say: SayDelete, Keys: []uint32{0}})
+	j.hear(&Saying{Say: SayDone})
+	j.settled(0, 1, false)
+	require.EqualValues(t, 1, j.phantom, "it was deleted")
+	require.Zero(t, j.returned)
+}
+
 func TestAVersionIsKnownByItsBytes(t *testing.T) {
 	const largest = 64 << 10
 	seed := rand.Uint64()

@@ -44,6 +44,7 @@ type TortureReport struct {
 	ReadyMax        float64 `json:"ready_s_max"`
 	Reappeared      int64   `json:"reappeared"`        // values missing after one start and there after a later one
 	Revived         int64   `json:"revived_by_damage"` // deleted values whose tombstone was destroyed
+	Returned        int64   `json:"evicted_returned"`  // evicted values that were back after a kill, their key having been stored anew and not yet on disk
 	Served          int64   `json:"served_after_start"`
 	Sealed          int64   `json:"sealed_checked"` // values that had to be there and were looked for
 	Late            int64   `json:"sealed_late"`    // of these, those for which there was memory only at the second look
@@ -149,6 +150,7 @@ func (t *torture) sum() {
 		r.Phantom += j.phantom
 		r.Reappeared += j.reappeared
 		r.Revived += j.revived
+		r.Returned += j.returned
 		if r.Example == "" {
 			r.Example = j.example
 		}
