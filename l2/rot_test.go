@@ -165,7 +165,8 @@ func TestManySmallValuesStayWithinTheCapOnDisk(t *testing.T) {
 	require.LessOrEqual(t, diskUse(t, dir), opts.Size)
 	records := s.Stats().Records
 	t.Logf("%d of %d fit", records, count)
-	require.Greater(t, records, uint64(count/4), "however few of them a write took along")
+	// How many a write takes along is a matter of time. Alone each has a block, and its header another.
+	require.Greater(t, records, uint64(opts.Size/(2*4096)*3/4), "however few of them a write took along")
 	require.NoError(t, s.Close())
 	s = open(t, dir, opts)
 	require.Equal(t, records, s.Stats().Records)
