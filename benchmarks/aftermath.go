@@ -91,7 +91,7 @@ func restful(ctx context.Context, c *client.Conn) (map[string]uint64, error) {
 			return now, nil
 		}
 		last = now
-		if !pause(ctx, 2*pollTime) {
+		if !Pause(ctx, 2*pollTime) {
 			return nil, ctx.Err()
 		}
 	}

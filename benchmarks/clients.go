@@ -208,7 +208,7 @@ func (c *clients) reading(ctx context.Context) error {
 	if want := uint64(a.Hits * c.opts.BlockSize); a.Hits == 0 || p.Held < want {
 		return fmt.Errorf("a worker holds %d blocks, the server has %d bytes held", a.Hits, p.Held)
 	}
-	if !pause(ctx, time.Duration(c.r.Int64N(int64(2*time.Millisecond)))) {
+	if !Pause(ctx, time.Duration(c.r.Int64N(int64(2*time.Millisecond)))) {
 		return ctx.Err()
 	}
 	v.kill()
@@ -227,7 +227,7 @@ func (c *clients) loading(ctx context.Context) error {
 	if _, err := v.ask(ctx, Order{DoLoad, first, count}); err != nil {
 		return err
 	}
-	if !pause(ctx, time.Duration(c.r.Int64N(int64(3*time.Millisecond)))) {
+	if !Pause(ctx, time.Duration(c.r.Int64N(int64(3*time.Millisecond)))) {
 		return ctx.Err()
 	}
 	v.kill()
@@ -284,7 +284,7 @@ func (c *clients) footprint(ctx context.Context) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%d descriptors after the first loop and %d now; the memory has grown by %d bytes", c.report.Files, len(files), grown)
 		}
-		if !pause(ctx, pollTime) {
+		if !Pause(ctx, pollTime) {
 			return ctx.Err()
 		}
 	}

@@ -134,19 +134,19 @@ func killNode(ctx context.Context, node *Node, kills int, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	for kill := range kills {
 		for node.Restarts() < kill {
-			if !pause(ctx, pollTime) {
+			if !Pause(ctx, pollTime) {
 				return
 			}
 		}
-		if !pause(ctx, time.Duration(r.Int64N(int64(killPause)))) {
+		if !Pause(ctx, time.Duration(r.Int64N(int64(killPause)))) {
 			return
 		}
 		node.Kill()
 	}
 }
 
-// pause waits and reports whether ctx lives on.
-func pause(ctx context.Context, d time.Duration) bool {
+// Pause waits and reports whether ctx lives on.
+func Pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true

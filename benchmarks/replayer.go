@@ -73,7 +73,7 @@ func openPatiently(ctx context.Context, opts *ReplayerOptions) (*mover, error) {
 		if err == nil || ctx.Err() != nil || hopeless(err) || time.Now().After(deadline) {
 			return m, err
 		}
-		if !pause(ctx, retryPause) {
+		if !Pause(ctx, retryPause) {
 			return nil, ctx.Err()
 		}
 	}
@@ -139,7 +139,7 @@ func (r *Replayer) request(ctx context.Context, ids []uint64) error {
 			return nil
 		}
 		r.now.Retries++
-		if !pause(ctx, retryPause) {
+		if !Pause(ctx, retryPause) {
 			return ctx.Err()
 		}
 	}

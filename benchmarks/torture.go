@@ -206,7 +206,7 @@ func (t *torture) begin(ctx context.Context) ([]*tortured, error) {
 
 // work returns when the server is to be killed.
 func (t *torture) work(ctx context.Context, workers []*tortured) error {
-	if !pause(ctx, time.Duration(t.r.Int64N(int64(700*time.Millisecond)))) {
+	if !Pause(ctx, time.Duration(t.r.Int64N(int64(700*time.Millisecond)))) {
 		return ctx.Err()
 	}
 	kind := t.r.IntN(10)
@@ -215,7 +215,7 @@ func (t *torture) work(ctx context.Context, workers []*tortured) error {
 			return err
 		}
 		t.report.DamagedLive++
-		if !pause(ctx, time.Duration(t.r.Int64N(int64(300*time.Millisecond)))) {
+		if !Pause(ctx, time.Duration(t.r.Int64N(int64(300*time.Millisecond)))) {
 			return ctx.Err()
 		}
 	}
@@ -245,7 +245,7 @@ func (t *torture) work(ctx context.Context, workers []*tortured) error {
 		w.tell(TellGo)
 	}
 	t.report.KillsLoaded++
-	if !pause(ctx, time.Duration(t.r.Int64N(int64(150*time.Millisecond)))) {
+	if !Pause(ctx, time.Duration(t.r.Int64N(int64(150*time.Millisecond)))) {
 		return ctx.Err()
 	}
 	return nil

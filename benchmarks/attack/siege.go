@@ -99,18 +99,9 @@ func (s *siege) populated(ctx context.Context) error {
 		if now["slotcache_pool_populated_bytes"] >= float64(s.opts.Node.L1Size) {
 			return nil
 		}
-		if err := sleep(ctx, sampleTime); err != nil {
-			return err
+		if !benchmarks.Pause(ctx, sampleTime) {
+			return ctx.Err()
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -134,8 +125,8 @@ func (s *siege) rest(ctx context.Context) (f Footprint, err error) {
 		} else if time.Now().After(deadline) {
 			return f, fmt.Errorf("%v connections are open after all clients have gone", open)
 		}
-		if err := sleep(ctx, sampleTime); err != nil {
-			return f, err
+		if !benchmarks.Pause(ctx, sampleTime) {
+			return f, ctx.Err()
 		}
 	}
 }
@@ -146,8 +137,8 @@ func (s *siege) scrape(ctx context.Context) (values map[string]float64, err erro
 		if values, err = observe.Scrape(ctx, s.node.HTTPAddr()); err == nil || time.Now().After(deadline) {
 			return values, err
 		}
-		if err := sleep(ctx, sampleTime); err != nil {
-			return nil, err
+		if !benchmarks.Pause(ctx, sampleTime) {
+			return nil, ctx.Err()
 		}
 	}
 }
@@ -179,8 +170,8 @@ func (s *siege) phase(ctx context.Context, name string, d time.Duration) error {
 			}
 			attackers = append(attackers, a)
 		}
-		if err := sleep(ctx, min(time.Second, d/4)); err != nil { // until all of them are at it
-			return err
+		if !benchmarks.Pause(ctx, min(time.Second, d/4)) { // until all of them are at it
+			return ctx.Err()
 		}
 	}
 	watched := s.watch(name == "attack")

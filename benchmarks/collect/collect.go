@@ -204,24 +204,24 @@ func populated(ctx context.Context, node *benchmarks.Node, size int64) error {
 		if now["slotcache_pool_populated_bytes"] >= float64(size) {
 			return nil
 		}
-		if err := sleep(ctx, restful); err != nil {
-			return err
+		if !benchmarks.Pause(ctx, restful) {
+			return ctx.Err()
 		}
 	}
 }
 
 // rest measures what a server takes that nobody asks anything.
 func (m *run) rest(ctx context.Context, node *benchmarks.Node) error {
-	if err := sleep(ctx, 200*time.Millisecond); err != nil { // what its start has left behind
-		return err
+	if !benchmarks.Pause(ctx, 200*time.Millisecond) { // what its start has left behind
+		return ctx.Err()
 	}
 	before, err := observe.CPU(node.PID())
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := sleep(ctx, m.opts.Time); err != nil {
-		return err
+	if !benchmarks.Pause(ctx, m.opts.Time) {
+		return ctx.Err()
 	}
 	after, err := observe.CPU(node.PID())
 	m.idle += after - before
@@ -256,8 +256,8 @@ func (m *run) work(ctx context.Context, node *benchmarks.Node, w *client.Worker,
 			return err
 		}
 		if n == workIdle {
-			if err := sleep(ctx, restful); err != nil {
-				return err
+			if !benchmarks.Pause(ctx, restful) {
+				return ctx.Err()
 			}
 		}
 	}
@@ -268,13 +268,4 @@ func (m *run) work(ctx context.Context, node *benchmarks.Node, w *client.Worker,
 	m.counts[kind][n] += int64(after["go_gc_duration_seconds_count"] - before["go_gc_duration_seconds_count"])
 	m.pause = max(m.pause, after[`go_gc_duration_seconds{quantile="1"}`])
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

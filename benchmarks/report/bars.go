@@ -74,7 +74,6 @@ func bars(title, unit string, figures []Figure, of func(f *Figure) bool) (templa
 		p.Add(b)
 		p.Legend.Add(label, b)
 	}
-	p.X.Max = 1.2 * most
 	return svg(p, listHeight(len(names)))
 }
 

@@ -43,11 +43,7 @@ func (c *attackCommand) Run(ctx context.Context) error {
 		return err
 	}
 	report.Engine = c.IOEngine
-	if c.JSON {
-		err = printJSON(report)
-	} else {
-		err = report.Write(os.Stdout)
-	}
+	err = show(c.JSON, report, report.Write)
 	if c.Lenient {
 		return errors.Join(err, report.Broken())
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	"github.com/slotcache/slotcache/benchmarks"
@@ -37,11 +36,7 @@ func (c *collectCommand) Run(ctx context.Context) error {
 		return err
 	}
 	report.Engine = c.IOEngine
-	if c.JSON {
-		err = printJSON(report)
-	} else {
-		err = report.Write(os.Stdout)
-	}
+	err = show(c.JSON, report, report.Write)
 	if c.Lenient {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -135,6 +136,14 @@ func tenths(total int, what string) func(done int) {
 
 // printJSON writes one object on one line.
 func printJSON(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }
+
+// show prints a report: as one JSON object, or as it writes itself.
+func show(asJSON bool, report any, write func(io.Writer) error) error {
+	if asJSON {
+		return printJSON(report)
+	}
+	return write(os.Stdout)
+}
 
 type demoCommand struct {
 	programs

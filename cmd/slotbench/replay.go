@@ -43,11 +43,7 @@ func (c *replayCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		err = printJSON(report)
-	} else {
-		err = report.WriteTable(os.Stdout)
-	}
+	err = show(c.JSON, report, report.WriteTable)
 	return errors.Join(err, report.Err())
 }
 

@@ -55,11 +55,7 @@ func (c *tortureCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		err = printJSON(report)
-	} else {
-		err = report.Write(os.Stdout)
-	}
+	err = show(c.JSON, report, report.Write)
 	return errors.Join(err, report.Err())
 }
 
