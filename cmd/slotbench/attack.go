@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/slotcache/slotcache/benchmarks"
@@ -27,6 +29,11 @@ type attackCommand struct {
 func (c *attackCommand) Run(ctx context.Context) error {
 	if c.Time < 100*time.Millisecond || c.Time > time.Hour {
 		return flags.Usagef("--time is between 100ms and 1h")
+	}
+	for _, kind := range c.Only {
+		if !slices.Contains(attack.Kinds(), kind) {
+			return flags.Usagef("--only: %q is none of %s", kind, strings.Join(attack.Kinds(), ", "))
+		}
 	}
 	self, server, err := c.find()
 	if err != nil {

@@ -235,18 +235,16 @@ func (c *reportCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// What took minutes is seen even if a file cannot be written.
+	fmt.Println(strings.Join(run.Lines, "\n"))
+	err = errors.Join(run.WriteFigureTable(os.Stdout), run.WriteMeasurements(os.Stdout), run.Err())
 	if c.JSON != "" {
-		if err := run.WriteFigures(c.JSON); err != nil {
-			return err
-		}
+		err = errors.Join(err, run.WriteFigures(c.JSON))
 	}
 	if c.HTML != "" {
-		if err := run.WriteHTML(c.HTML); err != nil {
-			return err
-		}
+		err = errors.Join(err, run.WriteHTML(c.HTML))
 	}
-	fmt.Println(strings.Join(run.Lines, "\n"))
-	return errors.Join(run.WriteFigureTable(os.Stdout), run.WriteMeasurements(os.Stdout), run.Err())
+	return err
 }
 
 type loaderCommand struct{}

@@ -190,6 +190,7 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{"crash", "server", "--rounds", "0"},
 		{"torture", "--clients", "--block-size", "0"},
 		{"attack", "--time", "1ms"},
+		{"attack", "--only", "connect,nosuch"},
 		{"gc", "--rounds", "0"},
 		{"demo", "now"},
 	} {
