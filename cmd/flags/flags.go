@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -92,6 +94,16 @@ func subcommand(err error) string {
 		return " " + command.Path()
 	}
 	return ""
+}
+
+// EndSignals are the signals that ask a command to end: also that its terminal has gone, unless it
+// was started with that ignored, as nohup does.
+func EndSignals() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
 }
 
 // Exit ends the process: silently when err is nil, else with its text and its code.

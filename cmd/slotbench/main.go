@@ -15,7 +15,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"syscall"
 
 	"github.com/alecthomas/kong"
 	"github.com/schollz/progressbar/v3"
@@ -63,7 +62,7 @@ type command struct {
 func main() {
 	var c command
 	parsed := flags.Parse(name, &c, kong.Description(description))
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := signal.NotifyContext(context.Background(), flags.EndSignals()...)
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	err := parsed.Run()
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {

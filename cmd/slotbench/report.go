@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/docker/go-units"
+	"golang.org/x/sys/unix"
 
 	"github.com/slotcache/slotcache/benchmarks"
 	"github.com/slotcache/slotcache/benchmarks/floor"
@@ -57,6 +58,11 @@ func (c *rigFlags) open() (*rig.Rig, rig.Selection, error) {
 	}
 	if c.Idle == 0 {
 		c.Idle = idleConns()
+	}
+	if c.Dir != "" {
+		if err := unix.Access(c.Dir, unix.W_OK|unix.X_OK); err != nil {
+			return nil, rig.Selection{}, flags.Usagef("--dir: no files can be made in %s: %w", c.Dir, err)
+		}
 	}
 	self, server, err := c.find()
 	if err != nil {

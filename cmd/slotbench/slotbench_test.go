@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/slotcache/slotcache/benchmarks"
 	"github.com/slotcache/slotcache/cmd/cmdtest"
+	"github.com/slotcache/slotcache/cmd/flags"
 )
 
 func TestMain(m *testing.M) { cmdtest.Main(m, "slotcached", "slotbench") }
@@ -63,6 +65,27 @@ func TestOneWorkerReachesTheRatioOfAnInfiniteCache(t *testing.T) {
 	require.Zero(t, r.Pending.Instances+r.Pending.Transfers+r.Pending.Staged+r.Pending.Held)
 	require.Equal(t, r.Pending.Resident, r.Pending.Used)
 	require.NotNil(t, r.ServerCPU)
+}
+
+func TestABrokenOffRunLeavesNothing(t *testing.T) {
+	path := trace(t, 1000)
+	for _, sig := range flags.EndSignals() {
+		tidy(t)
+		cmd := exec.Command(cmdtest.Path("slotbench"), "replay", "--trace", path, "--l1-size", "16MiB", "--l2-size", "64MiB")
+		out, err := cmd.StderrPipe() // which ends with the last process that has it
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		lines := bufio.NewScanner(out)
+		require.True(t, lines.Scan(), "it tells how far it is")
+		require.NoError(t, cmd.Process.Signal(sig))
+		last := ""
+		for lines.Scan() {
+			last = lines.Text()
+		}
+		require.Error(t, cmd.Wait())
+		require.Equal(t, 1, cmd.ProcessState.ExitCode(), "%v", sig)
+		require.Equal(t, "slotbench: interrupted", last)
+	}
 }
 
 func TestBlocksOfAnyLengthAndWithoutDiskAreRight(t *testing.T) {

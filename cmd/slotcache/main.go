@@ -66,7 +66,7 @@ type session struct {
 func main() {
 	var c command
 	parsed := flags.Parse(name, &c, kong.Description(description), kong.Vars{"socket": flags.DefaultSocket()})
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := signal.NotifyContext(context.Background(), flags.EndSignals()...)
 	timed, stop := context.WithTimeout(ctx, c.Timeout)
 	err := c.check(!strings.HasPrefix(parsed.Command(), "l2 "))
 	if err == nil {

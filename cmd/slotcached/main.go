@@ -1,7 +1,7 @@
 // Command slotcached is the cache server of one machine: it shares a pool of memory with
 // the worker processes on it and keeps what does not fit on disk.
 //
-// It ends with 0 after a clean stop (SIGINT or SIGTERM; a second one stops at once,
+// It ends with 0 after a clean stop (by a signal; a second one stops at once,
 // without writing what is only in memory), with 1 when it cannot start or fails while
 // running, and with 2 when the command line is wrong.
 package main
@@ -37,7 +37,7 @@ const (
 const description = `The key-value cache server of one machine for LLM inference workers.
 
 Runs without any flag, as any user: it then listens on a socket only this user can reach.
-SIGINT and SIGTERM stop it cleanly, a second one at once.
+SIGINT, SIGTERM and (without --token-file) SIGHUP stop it cleanly, a second one at once.
 Exit codes: 0 stopped cleanly, 1 cannot start or failed, 2 wrong command line.`
 
 // gcPercent is how much garbage there may be beside what lives, in percent of it, unless GOGC
@@ -71,11 +71,14 @@ func main() {
 // run is the life of the server.
 func run(c *command, log *slog.Logger) error {
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	if c.Access.TokenFile != "" {
-		signal.Notify(signals, syscall.SIGHUP)
+	reload := make(chan os.Signal, 1)
+	if c.Access.TokenFile == "" {
+		signal.Notify(signals, flags.EndSignals()...)
+	} else {
+		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+		signal.Notify(reload, syscall.SIGHUP)
 	}
+	defer signal.Stop(signals)
 	signal.Ignore(syscall.SIGPIPE) // whoever reads our output may end before us
 
 	if c.Collect {
@@ -92,7 +95,7 @@ func run(c *command, log *slog.Logger) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- b.server.Run() }()
-	return watch(b.server, b.disk, log, signals, ended)
+	return watch(b.server, b.disk, log, signals, reload, ended)
 }
 
 // collectAlways has one garbage collection after the other, to measure what that does to clients.
@@ -128,9 +131,6 @@ func await(built <-chan building, signals chan os.Signal) (building, error) {
 		case b := <-built:
 			return b, nil
 		case sig := <-signals:
-			if sig == syscall.SIGHUP {
-				continue // it reads the tokens anyway
-			}
 			if late != nil {
 				return building{}, errStart
 			}
@@ -146,7 +146,7 @@ var errStart = errors.New("stopped while it started")
 
 // watch tells when the server is ready, hands signals to it and gives its end. Disk says
 // that there is a disk store.
-func watch(s *server.Server, disk bool, log *slog.Logger, signals <-chan os.Signal, ended <-chan error) error {
+func watch(s *server.Server, disk bool, log *slog.Logger, signals, reload <-chan os.Signal, ended <-chan error) error {
 	ready := s.Ready()
 	var late <-chan time.Time
 	stops := 0
@@ -155,13 +155,11 @@ func watch(s *server.Server, disk bool, log *slog.Logger, signals <-chan os.Sign
 		case <-ready:
 			ready = nil
 			announce(s.Addrs())
-		case sig := <-signals:
-			if sig == syscall.SIGHUP {
-				if err := s.Reload(); err != nil {
-					log.Error("the tokens are as before", "err", err)
-				}
-				continue
+		case <-reload:
+			if err := s.Reload(); err != nil {
+				log.Error("the tokens are as before", "err", err)
 			}
+		case sig := <-signals:
 			stops++
 			if stops == 1 {
 				log.Info("stopping; a second signal stops at once", "signal", sig)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slotcache/slotcache/cmd/cmdtest"
+	"github.com/slotcache/slotcache/cmd/flags"
 )
 
 func TestMain(m *testing.M) {
@@ -120,11 +121,11 @@ func TestDefaultsLetItRunAsItIs(t *testing.T) {
 }
 
 func TestSignalsStopItCleanly(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+	for _, sig := range flags.EndSignals() {
 		s := cmdtest.Start(t, cmdtest.Small(cmdtest.Dir(t))...)
-		s.Signal(sig)
+		s.Signal(sig.(syscall.Signal))
 		r := s.Wait()
-		require.Zero(t, r.Code, r.Stderr)
+		require.Zero(t, r.Code, "%v: %s", sig, r.Stderr)
 		require.Contains(t, r.Stderr, "stopping")
 	}
 }
