@@ -151,7 +151,7 @@ type conn struct {
 	pid      int32         // of the process that connected; 0: not known
 	met      time.Duration // when that was seen, since the machine started
 	in       proto.Splitter
-	inHeld   int // what in holds, as accounted
+	held     held // what in holds
 	payload  payload
 	out      output
 	wait     wait
@@ -366,8 +366,8 @@ func (r *reactor) closed(c *conn) {
 	r.unwait(c)
 	c.moveTo(connFree)
 	closeFd(c.fd)
-	r.input -= c.inHeld
-	c.in.Reset() // what is large of it is for others
+	r.letGo(c)
+	r.part(c)
 	id := c.id
 	parts := c.payload.parts[:0]
 	if cap(parts) > partsKeep {

@@ -27,7 +27,7 @@ const (
 	// is received.
 	inputAhead = 64 << 10
 	// inputBudget bounds the reassembly buffers of all connections, those kept for the next
-	// included. One that would need more is closed.
+	// included. See [reactor.account] for who gives way when more would be needed.
 	inputBudget = 64 << 20
 	// tableTurn is what a request counts that looks at a whole table: a turn has one of a connection.
 	tableTurn = 8 << 10
@@ -199,21 +199,6 @@ func (r *reactor) pumpFrame(c *conn) {
 	r.core.Step(&r.ev)
 	r.stepping = nil
 	r.stepDeferred()
-}
-
-// account keeps the sum of the reassembly buffers.
-func (r *reactor) account(c *conn) {
-	grown := c.in.Buffered() - c.inHeld
-	r.input += grown
-	c.inHeld += grown
-	if r.input+r.spares.Held() > inputBudget {
-		r.spares.Drop()
-	}
-	if r.input > inputBudget && grown > 0 {
-		r.stats.OverBudget++
-		r.complain("connection closed: the memory for unfinished frames is used up", "budget", inputBudget)
-		r.abandon(c)
-	}
 }
 
 // receive is [engine.Host.Receive].

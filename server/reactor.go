@@ -84,10 +84,11 @@ type reactor struct {
 	leaving     []uint32 // on their way out
 	pollfd      [1]unix.PollFd
 
-	input  int // bytes of reassembly buffers
-	spares proto.Spares
-	share  int // of this turn's input, in bytes
-	output int // bytes of queued frames
+	input   int // bytes of reassembly buffers
+	holders holders
+	spares  proto.Spares
+	share   int // of this turn's input, in bytes
+	output  int // bytes of queued frames
 
 	segments     []segment // of output; the first is not used
 	segmentsFree []uint32
