@@ -124,7 +124,7 @@ func TestSplittingLargeFramesDoesNotAllocateInSteadyState(t *testing.T) {
 		pass()
 		require.Equal(t, 12, frames)
 		require.Zero(t, testing.AllocsPerRun(20, pass), "pieces of %d bytes", cut)
-		require.LessOrEqual(t, spares.Held(), sparesMax)
+		require.LessOrEqual(t, spares.Held(), SparesMax)
 	}
 }
 

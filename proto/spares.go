@@ -7,9 +7,10 @@ const (
 	// to 1 MiB, which is more than the largest frame without its payload takes.
 	spareShift   = 12
 	spareClasses = 9
-	// sparesMax is how many bytes of buffers are kept.
-	sparesMax = 4 << 20
 )
+
+// SparesMax is how many bytes of buffers [Spares] keep at most.
+const SparesMax = 4 << 20
 
 // Spares are reassembly buffers that no [Splitter] needs at present, for the next that
 // does: a frame that comes in many pieces would otherwise cost allocations each time. They
@@ -21,9 +22,6 @@ type Spares struct {
 
 // Held returns how many bytes are kept.
 func (s *Spares) Held() int { return s.held }
-
-// Drop lets all buffers go.
-func (s *Spares) Drop() { *s = Spares{} }
 
 // spareClass is which buffers hold n bytes, n > 0; spareClasses or more: none do.
 func spareClass(n int) int { return max(bits.Len(uint(n-1))-spareShift, 0) }
@@ -51,7 +49,7 @@ func (s *Spares) put(p []byte) {
 		return
 	}
 	class := spareClass(cap(p))
-	if class >= spareClasses || cap(p) != 1<<(spareShift+class) || s.held+cap(p) > sparesMax {
+	if class >= spareClasses || cap(p) != 1<<(spareShift+class) || s.held+cap(p) > SparesMax {
 		return
 	}
 	s.held += cap(p)

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/slotcache/slotcache/proto"
 )
 
 // A holder is who has connections with input that waits for its rest, and so has the server keep it: a process, on Unix
@@ -40,7 +42,7 @@ type held struct {
 	taken      uint64 // frames stepped by the time it came to the end of its holder's list
 }
 
-// account keeps the sums of the reassembly buffers. When they are more than there may be, that who holds most gives way:
+// account keeps the sums of the reassembly buffers. When they are more than there may be beside those kept for the next, who holds most gives way:
 // its connection whose frame began longest ago is closed. So nobody keeps the frame of another out who holds less, and who
 // sends a frame in one go outlasts those that do not, also when they share an address.
 func (r *reactor) account(c *conn) {
@@ -50,10 +52,7 @@ func (r *reactor) account(c *conn) {
 	}
 	grown := now - c.held.bytes
 	r.hold(c, now)
-	if r.input+r.spares.Held() > inputBudget {
-		r.spares.Drop()
-	}
-	for grown > 0 && r.input > inputBudget {
+	for grown > 0 && r.input > inputBudget-proto.SparesMax {
 		r.giveWay()
 	}
 }

@@ -3,12 +3,11 @@ package attack
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/slotcache/slotcache/benchmarks"
 	"github.com/slotcache/slotcache/benchmarks/sched"
@@ -17,24 +16,27 @@ import (
 )
 
 // What the honest client does: every roundTime it looks up a key that is not there, stores an object under it, and
-// retrieves and compares it; every newcomerRounds it comes in anew by a connection of its own.
+// retrieves and compares it; every newcomerRounds it comes in anew by a connection of its own, and as often another worker of
+// it, which has no shared memory, sends two large frames: a lookup of the most keys, and a store.
 const (
 	roundTime      = 2 * time.Millisecond
 	newcomerRounds = 25
 	warmTime       = 300 * time.Millisecond // is not measured
 	honestSize     = 64 << 10               // bytes of an object
+	largeSize      = 1 << 20                // and of one of the worker without shared memory
 	honestWait     = 10 * time.Second
 	honestLongest  = 60_000_000 // us
 )
 
 // stepNames are the calls that are measured.
-var stepNames = [...]string{"lookup", "store", "retrieve", "newcomer"}
+var stepNames = [...]string{"lookup", "store", "retrieve", "newcomer", "large"}
 
 const (
 	stepLookup = iota
 	stepStore
 	stepRetrieve
 	stepNewcomer
+	stepLarge
 	stepCount
 )
 
@@ -49,47 +51,44 @@ type HonestOptions struct {
 type honest struct {
 	opts  HonestOptions
 	w     *client.Worker
-	times [stepCount]*hdrhistogram.Histogram
-	phase Phase
+	large *client.Worker // without shared memory
+	seen  seen
 	next  uint64
 	value []byte
 }
 
-// RunHonest works for a time, as a worker does, and writes a [Phase].
+// RunHonest works for a time, as a worker does, and writes what it has seen.
 func RunHonest(ctx context.Context, opts HonestOptions, out io.Writer) error {
-	h := &honest{opts: opts, phase: Phase{Phase: opts.Phase}, next: uint64(os.Getpid()) << 32}
-	h.phase.Realtime = sched.First() == nil
-	for i := range h.times {
-		h.times[i] = hdrhistogram.New(1, honestLongest, 3)
-	}
+	h := &honest{opts: opts, seen: seen{Phase: Phase{Phase: opts.Phase, Seconds: opts.Time.Seconds()}, times: newTimes()}, next: uint64(os.Getpid()) << 32}
+	h.seen.Realtime = sched.First() == nil
 	var err error
-	if h.w, err = h.open(ctx); err != nil {
+	if h.w, err = h.open(ctx, honestSize, false); err != nil {
 		return err
 	}
-	h.work(ctx)
-	h.phase.Seconds = opts.Time.Seconds()
-	for i, t := range h.times {
-		h.phase.Steps = append(h.phase.Steps, Step{
-			Step: stepNames[i], Calls: t.TotalCount(), P50: float64(t.ValueAtQuantile(50)), P99: float64(t.ValueAtQuantile(99)), Max: float64(t.Max()),
-		})
+	if h.large, err = h.open(ctx, largeSize, true); err != nil {
+		return errors.Join(err, h.w.Close())
 	}
-	if err := h.w.Close(); err != nil {
+	h.work(ctx)
+	if err := errors.Join(h.w.Close(), h.large.Close()); err != nil {
 		h.failed(err)
 	}
-	return json.NewEncoder(out).Encode(&h.phase)
+	if err := h.seen.encode(); err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(&h.seen)
 }
 
-func (h *honest) open(ctx context.Context) (*client.Worker, error) {
+func (h *honest) open(ctx context.Context, size uint64, inline bool) (*client.Worker, error) {
 	return client.Open(ctx, h.opts.Addr, client.Options{Name: "honest"}, client.Registration{
-		Name: "honest", Namespace: "honest", Layouts: []client.Layout{{Name: "honest", Size: honestSize}},
+		Name: "honest", Namespace: "honest", Layouts: []client.Layout{{Name: fmt.Sprint("honest ", size), Size: size}}, Inline: inline,
 	})
 }
 
 // failed notes an error.
 func (h *honest) failed(err error) {
-	h.phase.Errors++
-	if h.phase.Example == "" {
-		h.phase.Example = err.Error()
+	h.seen.Errors++
+	if h.seen.Example == "" {
+		h.seen.Example = err.Error()
 	}
 }
 
@@ -101,7 +100,7 @@ func (h *honest) work(ctx context.Context) {
 	for n := 0; ctx.Err() == nil && time.Since(begin) < h.opts.Time; n++ {
 		if warm > 0 && time.Since(begin) > warm { // the pool is mapped meanwhile
 			warm = 0
-			for _, t := range h.times {
+			for _, t := range h.seen.times {
 				t.Reset()
 			}
 		}
@@ -111,6 +110,9 @@ func (h *honest) work(ctx context.Context) {
 		if n%newcomerRounds == 0 {
 			if err := h.timed(stepNewcomer, newcomerRounds*roundTime, func() error { return h.newcomer(ctx) }); err != nil {
 				h.failed(fmt.Errorf("newcomer: %w", err))
+			}
+			if err := h.timed(stepLarge, newcomerRounds*roundTime, func() error { return h.frames(ctx) }); err != nil {
+				h.failed(fmt.Errorf("large frames: %w", err))
 			}
 		}
 		passed := time.Since(begin)
@@ -123,7 +125,7 @@ func (h *honest) timed(step int, every time.Duration, call func() error) error {
 	began := time.Now()
 	err := call()
 	took := min(max(time.Since(began).Microseconds(), 1), honestLongest)
-	_ = h.times[step].RecordCorrectedValue(took, every.Microseconds()) // it is within the bounds
+	_ = h.seen.times[step].RecordCorrectedValue(took, every.Microseconds()) // it is within the bounds
 	return err
 }
 
@@ -142,19 +144,7 @@ func (h *honest) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = h.timed(stepStore, roundTime, func() error {
-		open, err := h.w.PrepareStore(ctx, 0, keys, []uint64{honestSize}, honestWait)
-		if err != nil {
-			return err
-		}
-		if st := open.Status(0); st != proto.StatusReserved {
-			_ = open.Abort(ctx)
-			return fmt.Errorf("store: %v", st)
-		}
-		benchmarks.Fill(&key, open.Slot(0))
-		return open.Commit(ctx)
-	})
-	if err != nil {
+	if err := h.timed(stepStore, roundTime, func() error { return h.store(ctx, h.w, key, honestSize) }); err != nil {
 		return err
 	}
 	return h.timed(stepRetrieve, roundTime, func() error {
@@ -164,14 +154,40 @@ func (h *honest) round(ctx context.Context) error {
 		case err != nil:
 			return err
 		case !ok:
-			h.phase.Missed++
+			h.seen.Missed++
 			return nil
 		case len(value) != honestSize || benchmarks.Mismatches(&key, value) > 0:
 			return fmt.Errorf("key %d has wrong bytes", h.next)
 		}
-		h.phase.Checked++
+		h.seen.Checked++
 		return nil
 	})
+}
+
+// store stores an object.
+func (h *honest) store(ctx context.Context, w *client.Worker, key client.Key, size uint64) error {
+	open, err := w.PrepareStore(ctx, 0, []client.Key{key}, []uint64{size}, honestWait)
+	if err != nil {
+		return err
+	}
+	if st := open.Status(0); st != proto.StatusReserved {
+		_ = open.Abort(ctx)
+		return fmt.Errorf("store: %v", st)
+	}
+	benchmarks.Fill(&key, open.Slot(0))
+	return open.Commit(ctx)
+}
+
+// frames sends large frames: a lookup and a store.
+func (h *honest) frames(ctx context.Context) error {
+	keys := make([]client.Key, proto.MaxKeys)
+	for i := range keys {
+		keys[i] = benchmarks.BlockKey(h.next)
+	}
+	if _, err := h.large.Lookup(ctx, client.LookupRequest{Keys: keys, Mode: proto.ModeAny, Group: 1}); err != nil {
+		return err
+	}
+	return h.store(ctx, h.large, benchmarks.BlockKey(h.next), largeSize)
 }
 
 // newcomer connects, says hello, and asks for a sign of life.

@@ -23,6 +23,9 @@ const (
 	silentConns = 1500     // connections that say nothing, and as many as there may be by default
 	slowConns   = 64       // connections that send a byte at a time
 	deafConns   = 16       // connections that never read
+	halfConns   = 256      // connections that send the first part of a large frame, more than the server has memory for
+	halfSize    = 300_000  // bytes of that part, of which
+	wholeSize   = 500_000  // would be the whole body
 	slowPause   = 20 * time.Millisecond
 	burst       = 256 // requests that are sent at once
 	lookupKeys  = 512
@@ -54,6 +57,9 @@ type AttackerOptions struct {
 	Idle      bool // burn as much processor time as there is, and send nothing
 }
 
+// halves is the name of an attack.
+const halves = "halves"
+
 // kinds are the attacks: each is a round, after which there is another.
 var kinds = []struct {
 	name  string
@@ -68,6 +74,7 @@ var kinds = []struct {
 	{"deaf", (*assault).deaf},
 	{"requests", (*assault).requests},
 	{"stores", (*assault).stores},
+	{halves, (*assault).halves},
 }
 
 // Kinds are the names of the attacks.
@@ -309,6 +316,16 @@ func (x *assault) stores() {
 		all = append(all, p.frame(proto.OpPrepareRetrieve, proto.AppendPrepareRetrieve(nil, &proto.PrepareRetrieve{Keys: []proto.Key{keyOf(x.key)}}), nil)...)
 		return p.exchange(all, 2)
 	})
+}
+
+// halves sends the first part of large frames, and opens other connections in the place of those that were closed for it.
+func (x *assault) halves() {
+	x.each(halfConns, func(p *peer) error {
+		if err := p.greet(); err != nil {
+			return err
+		}
+		return p.send(p.frame(proto.OpLookup, make([]byte, wholeSize), nil)[:halfSize], 0)
+	}, func(p *peer) error { return p.send([]byte{0}, 0) })
 }
 
 // enrol makes a connection an instance.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,7 +23,7 @@ var told = []string{"slotcache_accepted_total", "slotcache_refused_total", "slot
 const (
 	sampleTime = 100 * time.Millisecond // between looks at the server's memory
 	restTime   = time.Minute            // in which the server is to come to rest
-	quietPart  = 6                      // the phases before the attack take this part of its time
+	buildTime  = 3 * time.Second        // in which the attackers open their connections, before the honest client is measured
 )
 
 // A siege is an attack under way.
@@ -31,11 +32,19 @@ type siege struct {
 	node   *benchmarks.Node
 	report Report
 	seats  seats
+	seen   [phaseCount][]seen // by round
 }
 
 // seats say who runs on which processors: the server on the first, the honest client on the second, the attackers on
 // the others, or beside the honest client with what that leaves.
 type seats struct{ server, honest, attackers []int }
+
+// all are the CPUs of the three.
+func (s *seats) all() []int {
+	all := slices.Concat(s.server, s.honest, s.attackers)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
 
 func seatsOf(cpus []int) seats {
 	if len(cpus) == 1 {
@@ -53,6 +62,7 @@ func open(ctx context.Context, opts Options) (*siege, error) {
 	if len(opts.Kinds) == 0 {
 		opts.Kinds = Kinds()
 	}
+	opts.Rounds = max(opts.Rounds, 1)
 	s := &siege{opts: opts, seats: seatsOf(benchmarks.CPUs()), report: Report{Seed: opts.Seed, Machine: benchmarks.ThisMachine()}}
 	opts.Node.CPUs, opts.Node.HTTP, opts.Node.TCP = s.seats.server, true, true
 	var err error
@@ -64,26 +74,20 @@ func open(ctx context.Context, opts Options) (*siege, error) {
 
 func (s *siege) close() error { return errors.Join(s.node.Stop(), s.node.Close()) }
 
-// run is the three phases.
+// run is all the rounds.
 func (s *siege) run(ctx context.Context) error {
 	if err := s.populated(ctx); err != nil {
 		return err
 	}
-	short := max(s.opts.Time/quietPart, 200*time.Millisecond)
-	if _, err := s.honest(ctx, "warm", short/2); err != nil { // so that what it grows by once is there
+	if _, err := s.honest(ctx, "warm", max(warmTime, shortest)); err != nil { // so that what it grows by once is there
 		return err
 	}
 	var err error
 	if s.report.Before, err = s.rest(ctx); err != nil {
 		return err
 	}
-	for _, phase := range []struct {
-		name string
-		time time.Duration
-	}{{"idle", short}, {"control", short}, {"attack", s.opts.Time}} {
-		if err := s.phase(ctx, phase.name, phase.time); err != nil {
-			return fmt.Errorf("%s: %w", phase.name, err)
-		}
+	if err := s.rounds(ctx); err != nil {
+		return err
 	}
 	s.judge()
 	return nil
@@ -154,7 +158,7 @@ func (s *siege) footprint() (f Footprint, err error) {
 }
 
 // phase lets the honest client work, and others beside it.
-func (s *siege) phase(ctx context.Context, name string, d time.Duration) error {
+func (s *siege) phase(ctx context.Context, phase int, d time.Duration) error {
 	var attackers []*attacker
 	defer func() {
 		for _, a := range attackers {
@@ -162,35 +166,35 @@ func (s *siege) phase(ctx context.Context, name string, d time.Duration) error {
 			_ = a.orders.Close()
 		}
 	}()
-	if name != "idle" {
+	if phase != phaseIdle {
 		for _, kind := range s.opts.Kinds {
-			a, err := s.attacker(kind, name == "control")
+			a, err := s.attacker(kind, phase == phaseControl)
 			if err != nil {
 				return err
 			}
 			attackers = append(attackers, a)
 		}
-		if !benchmarks.Pause(ctx, min(time.Second, d/4)) { // until all of them are at it
+		if !benchmarks.Pause(ctx, min(buildTime, d/4)) {
 			return ctx.Err()
 		}
 	}
-	watched := s.watch(name == "attack")
-	p, err := s.honest(ctx, name, d)
+	watched := s.watch(phase == phaseAttack)
+	p, err := s.observed(ctx, phaseNames[phase], d)
 	if err = errors.Join(err, watched()); err != nil {
 		return err
 	}
-	s.report.Phases = append(s.report.Phases, p)
-	for _, a := range attackers {
+	s.seen[phase] = append(s.seen[phase], p)
+	for i, a := range attackers {
 		t, err := a.dismiss()
 		if err != nil {
 			return err
 		}
-		if name == "attack" {
-			s.report.Attacks = append(s.report.Attacks, t)
+		if phase == phaseAttack {
+			s.tally(i, &t)
 		}
 	}
 	attackers = nil
-	if name != "attack" {
+	if phase != phaseAttack {
 		return nil
 	}
 	now, err := s.scrape(ctx)
@@ -203,6 +207,17 @@ func (s *siege) phase(ctx context.Context, name string, d time.Duration) error {
 	}
 	s.report.After, err = s.rest(ctx)
 	return err
+}
+
+// tally adds what the attacker with a number did in a round.
+func (s *siege) tally(i int, t *Tally) {
+	if i == len(s.report.Attacks) {
+		s.report.Attacks = append(s.report.Attacks, Tally{Kind: t.Kind})
+	}
+	sum := &s.report.Attacks[i]
+	sum.Connections += t.Connections
+	sum.Frames += t.Frames
+	sum.Bytes += t.Bytes
 }
 
 // watch samples the server's memory and descriptors until its result is called.
@@ -231,24 +246,8 @@ func (s *siege) watch(on bool) (end func() error) {
 	return func() error { close(stop); return <-result }
 }
 
-// judge compares the phases.
-func (s *siege) judge() {
-	idle, control := &s.report.Phases[0], &s.report.Phases[1]
-	for i := range s.report.Phases {
-		p := &s.report.Phases[i]
-		for n := range p.Steps {
-			p.Steps[n].Slower = p.Steps[n].P99 / max(idle.Steps[n].P99, 1)
-			p.Steps[n].Caused = p.Steps[n].P99 / max(control.Steps[n].P99, 1)
-			if p.Phase == "attack" {
-				s.report.Slower = max(s.report.Slower, p.Steps[n].Slower)
-				s.report.Caused = max(s.report.Caused, p.Steps[n].Caused)
-			}
-		}
-	}
-}
-
 // honest runs the honest client in a process of its own.
-func (s *siege) honest(ctx context.Context, phase string, d time.Duration) (p Phase, err error) {
+func (s *siege) honest(ctx context.Context, phase string, d time.Duration) (p seen, err error) {
 	cmd := exec.Command(s.opts.Exe, "honest", "--addr", s.node.Addr(), "--time", d.String(), "--phase", phase)
 	out, err := output(cmd)
 	if err != nil {
@@ -262,7 +261,9 @@ func (s *siege) honest(ctx context.Context, phase string, d time.Duration) (p Ph
 	}
 	stop := context.AfterFunc(ctx, child.Kill)
 	defer stop()
-	err = json.NewDecoder(out).Decode(&p)
+	if err = json.NewDecoder(out).Decode(&p); err == nil {
+		err = p.decode()
+	}
 	return p, errors.Join(err, child.Err(), ctx.Err())
 }
 

@@ -15,8 +15,9 @@ import (
 
 type attackCommand struct {
 	programs
-	Time      time.Duration `help:"How long the attack is; the phases before it take a sixth each." default:"60s"`
-	Only      []string      `help:"Attack by these kinds alone: connect, silent, slowloris, garbage, reset, halfclose, deaf, requests, stores." placeholder:"KIND"`
+	Time      time.Duration `help:"How long the attack is, all rounds together; the honest client is as long alone, and half as long beside the control." default:"60s"`
+	Rounds    int           `help:"How often an idle phase, the control and the attack come in turn." default:"3"`
+	Only      []string      `help:"Attack by these kinds alone: connect, silent, slowloris, garbage, reset, halfclose, deaf, requests, stores, halves." placeholder:"KIND"`
 	Seed      uint64        `help:"Seed of what is sent; 0 for another one each time." default:"0"`
 	L1Size    flags.Size    `name:"l1-size" help:"Pool of the server." default:"256MiB"`
 	L2Size    flags.Size    `name:"l2-size" help:"Disk store of the server; 0 for none." default:"0"`
@@ -29,6 +30,9 @@ type attackCommand struct {
 func (c *attackCommand) Run(ctx context.Context) error {
 	if c.Time < 100*time.Millisecond || c.Time > time.Hour {
 		return flags.Usagef("--time is between 100ms and 1h")
+	}
+	if c.Rounds < 1 || c.Rounds > 100 {
+		return flags.Usagef("--rounds is between 1 and 100")
 	}
 	for _, kind := range c.Only {
 		if !slices.Contains(attack.Kinds(), kind) {
@@ -43,7 +47,7 @@ func (c *attackCommand) Run(ctx context.Context) error {
 		c.Seed = uint64(time.Now().UnixNano())
 	}
 	report, err := attack.Run(ctx, attack.Options{
-		Exe: self, Time: c.Time, Kinds: c.Only, Seed: c.Seed,
+		Exe: self, Time: c.Time, Rounds: c.Rounds, Kinds: c.Only, Seed: c.Seed,
 		Node: benchmarks.NodeOptions{Binary: server, L1Size: int64(c.L1Size), L2Size: int64(c.L2Size), Args: c.args(c.ServerArg...)},
 	})
 	if err != nil {

@@ -19,7 +19,7 @@ func TestAnAttackIsNoErrorForAnHonestClient(t *testing.T) {
 	if cmdtest.Race { // under which a server takes minutes for what floods of whole requests have sent it
 		kinds = slices.DeleteFunc(kinds, func(kind string) bool { return kind == "requests" || kind == "stores" || kind == "deaf" })
 	}
-	args := []string{"attack", "--time", "1500ms", "--l1-size", "64MiB", "--seed", "7", "--lenient", "--json"}
+	args := []string{"attack", "--time", "1s", "--rounds", "1", "--l1-size", "64MiB", "--seed", "7", "--lenient", "--json"}
 	for _, kind := range kinds {
 		args = append(args, "--only", kind)
 	}
@@ -30,6 +30,11 @@ func TestAnAttackIsNoErrorForAnHonestClient(t *testing.T) {
 	for _, p := range report.Phases {
 		require.Zero(t, p.Errors, p.Example)
 		require.Positive(t, p.Checked)
+		require.GreaterOrEqual(t, p.StolenMost, p.Stolen)
+		for _, s := range p.Steps {
+			require.Positive(t, s.Calls, s.Step)
+			require.Len(t, s.SlowerRounds, map[string]int{"idle": 0, "control": 1, "attack": 1}[p.Phase])
+		}
 	}
 	require.Len(t, report.Attacks, len(kinds))
 	for _, a := range report.Attacks {
