@@ -31,6 +31,8 @@ func TestTruncationUnderTheMappingIsAnError(t *testing.T) {
 		for range 3 { // the goroutine goes on and may fault again
 			_, err := Sum(b[from:])
 			require.ErrorIs(t, err, ErrFault)
+			_, err = SumPieces(b[from:], func() {})
+			require.ErrorIs(t, err, ErrFault)
 			require.ErrorIs(t, CopyIn(b[from:], make([]byte, size-from)), ErrFault)
 			require.ErrorIs(t, CopyOut(make([]byte, size-from), b[from:]), ErrFault)
 		}

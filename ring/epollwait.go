@@ -11,6 +11,9 @@ import (
 // Expect implements [Interface]. To look takes a system call here.
 func (e *Epoll) Expect() {}
 
+// Due implements [Interface]. What is told without a system call is what the goroutines have done on files.
+func (e *Epoll) Due() bool { return e.reads.finished.Load() || e.writes.finished.Load() }
+
 // Submit implements [Interface].
 func (e *Epoll) Submit() error {
 	e.begin()

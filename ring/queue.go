@@ -53,6 +53,9 @@ func (q *queue) completedTo() uint32 { return atomic.LoadUint32(q.cqTail) }
 // ready tells that there are completions to be taken.
 func (q *queue) ready() bool { return q.head != atomic.LoadUint32(q.cqTail) }
 
+// untaken tells, to any thread, that there are completions which were not taken when the head was last published.
+func (q *queue) untaken() bool { return atomic.LoadUint32(q.cqHead) != atomic.LoadUint32(q.cqTail) }
+
 // publishHead gives the room of the completions taken back to the kernel.
 func (q *queue) publishHead() { atomic.StoreUint32(q.cqHead, q.head) }
 

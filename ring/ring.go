@@ -5,7 +5,7 @@
 // There are no callbacks, channels or goroutines in it. [Uring] carries all of it (sockets, files, timers, wake-ups) over one
 // io_uring; an implementation by other means passes the same suite, package ringtest.
 //
-// Everything runs on one goroutine, locked to its thread, except [Interface.Wake].
+// Everything runs on one goroutine, locked to its thread, except [Interface.Wake] and [Interface.Due].
 //
 // # Who owns what
 //
@@ -120,7 +120,7 @@ type Stats struct {
 	Registered  int64  // bytes of registered memory
 }
 
-// An Interface carries out I/O for one event loop. All methods but Wake belong to the goroutine that runs the loop, which is locked
+// An Interface carries out I/O for one event loop. All methods but Wake and Due belong to the goroutine that runs the loop, which is locked
 // to its thread; the ring takes the thread of the first Submit or Wait for the loop's.
 //
 // Operations are queued until the next Submit or Wait; some may start earlier. Queueing more than Config allows, or arming a second
@@ -174,6 +174,12 @@ type Interface interface {
 	// Wake makes Wait return with a completion of KindWake; several calls may merge into one, but what the caller did before Wake
 	// is visible to the loop after that completion. Any goroutine may call it, and after Close it does nothing.
 	Wake()
+
+	// Due tells that the loop is at work or has something to do: what came is not handed out yet, or Wait has handed out something
+	// and was not called again. Any goroutine may ask, before Close: one that works long and shares a processor with the loop's
+	// thread should let that run first, which the scheduler may not see to. It costs three looks at memory. A ring that cannot tell
+	// without a system call may say no.
+	Due() bool
 
 	// Expect tells that somebody is about to ask for more, so that to look for that for a short time (Config.Look) is better than
 	// to sleep. It is about the next Wait only, and a hint: a ring that cannot look without a system call takes no notice.

@@ -35,6 +35,7 @@ type Uring struct {
 	spare   []*fdMessage // of SendFD, not in use
 
 	look    lookout
+	working atomic.Bool // from a Wait's end until the next one looks or sleeps
 	usage   unix.Rusage // of switches
 	enabled bool        // the ring has its thread
 

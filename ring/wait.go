@@ -55,6 +55,7 @@ func (u *Uring) Collect(dst []Completion) []Completion { return u.reap(dst) }
 
 // Wait implements [Interface].
 func (u *Uring) Wait(dst []Completion) ([]Completion, error) {
+	defer u.working.Store(true)
 	before := len(dst)
 	if before == cap(dst) {
 		panic("ring: Wait without room for a completion")
@@ -81,6 +82,7 @@ func (u *Uring) Wait(dst []Completion) ([]Completion, error) {
 		}
 	}
 	for tries := 0; ; tries++ {
+		u.working.Store(false)
 		errno := u.enter(wait, enterGetEvents, u.sleep.keepsP())
 		if dst = u.reap(dst); len(dst) > before {
 			u.sleep.worked()
@@ -133,6 +135,7 @@ func (u *Uring) lookFor(d time.Duration, dst []Completion) ([]Completion, syscal
 	if u.q.queued() > 0 {
 		return dst, 0 // the kernel took only a part
 	}
+	u.working.Store(false)
 	found := u.q.watch(d)
 	if u.look.looked(found) {
 		u.look.contended(u.switches())
@@ -154,6 +157,9 @@ func (u *Uring) switches() int64 {
 
 // Expect implements [Interface].
 func (u *Uring) Expect() { u.look.expected = true }
+
+// Due implements [Interface].
+func (u *Uring) Due() bool { return u.working.Load() || u.q.pending() || u.q.untaken() }
 
 // enter makes the system call and brings the bookkeeping up to what the kernel did in it.
 func (u *Uring) enter(wait, flags uint32, raw bool) syscall.Errno {

@@ -128,6 +128,33 @@ func wakesMergeAndNoneIsLost(l *loop) {
 	}
 }
 
+// Whether a ring can tell what is due is its own affair, but others may ask it at any time.
+func anyoneAsksWhatIsDue(l *loop) {
+	stop, asked := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(asked)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				l.r.Due()
+			}
+		}
+	}()
+	ours, peer := l.pair(0)
+	l.r.Recv(tag(1), ours)
+	for range 100 {
+		_, err := unix.Write(peer, []byte("x"))
+		l.NoError(err)
+		c := l.next()
+		l.Equal("x", string(c.Data))
+		l.Empty(l.sync())
+	}
+	close(stop)
+	<-asked
+}
+
 func wakeAfterCloseDoesNothing(l *loop) {
 	stop := make(chan struct{})
 	done := make(chan struct{})

@@ -206,6 +206,9 @@ func (f *Fake) Wake() {
 // Expect implements [ring.Interface]: it never looks before it sleeps.
 func (f *Fake) Expect() {}
 
+// Due implements [ring.Interface]: it cannot tell.
+func (f *Fake) Due() bool { return false }
+
 // RegisterMemory implements [ring.Interface]: there is no such thing here.
 func (f *Fake) RegisterMemory([]byte) error {
 	return fmt.Errorf("ringtest: register memory: %w", unix.EOPNOTSUPP)

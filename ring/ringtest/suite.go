@@ -47,6 +47,7 @@ var cases = []struct {
 	{"TimersFireInOrder", timersFireInOrder},
 	{"PassDoesNotBlock", passDoesNotBlock},
 	{"WakesMergeAndNoneIsLost", wakesMergeAndNoneIsLost},
+	{"AnyoneAsksWhatIsDue", anyoneAsksWhatIsDue},
 	{"WakeAfterCloseDoesNothing", wakeAfterCloseDoesNothing},
 	{"TheCollectorRunsWhileWaitIdles", theCollectorRunsWhileWaitIdles},
 	{"SignalsLoseNothing", signalsLoseNothing},
