@@ -136,7 +136,7 @@ func (e *Engine) retryParked() {
 		}
 	}
 	e.memoryFreed = e.parkedFirst != none && (budget <= 0 || e.evicting)
-	e.again = e.memoryFreed
+	e.again = e.again || e.memoryFreed
 }
 
 // keys is about how many keys a request has.
