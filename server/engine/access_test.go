@@ -73,6 +73,34 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	w.settle()
 }
 
+// A process whose token is for all namespaces connects again, and finds a tenant's instance of the same id in the place of
+// its own: that tenant's ends, and what the process has open is lost to it.
+func TestAnotherTenantsInstanceIsNotTakenForOnesOwn(t *testing.T) {
+	w := tenantWorld(t)
+	op, a := w.as("op", 300), w.as("a", 100)
+	require.Equal(t, proto.StatusOK, op.register(1, "gamma", proto.TransportShared).h.Status)
+	open := op.prepared(op.prepare(0, slotSize, "x"))
+	require.Equal(t, proto.StatusOK, a.register(1, "alpha", proto.TransportShared).h.Status)
+	theirs := a.prepared(a.prepare(0, slotSize, "x"))
+
+	again := w.as("op", 300)
+	require.Equal(t, proto.StatusOK, again.register(1, "gamma", proto.TransportShared).h.Status)
+	require.Equal(t, proto.StatusOK, again.commit(open.Transfer), "it is the same instance")
+	require.Equal(t, proto.StatusOK, a.commit(theirs.Transfer), "which has nothing to do with it")
+
+	open = op.prepared(op.prepare(0, slotSize, "y"))
+	op.close()
+	again.close()
+	last := w.as("op", 300)
+	require.Equal(t, proto.StatusOK, last.register(1, "gamma", proto.TransportShared).h.Status)
+	require.Equal(t, proto.StatusOK, last.abort(open.Transfer))
+	require.Equal(t, proto.StatusOK, last.register(1, "beta", proto.TransportShared).h.Status, "the connection goes along")
+	require.Equal(t, 1, a.hits("x"))
+	require.Len(t, last.instances(), 2)
+	w.settle()
+	w.baseline()
+}
+
 func TestNumbersOfATenantAreItsOwn(t *testing.T) {
 	w := tenantWorld(t)
 	a, b, op := w.as("a", 100), w.as("b", 200), w.as("op", 300)

@@ -132,12 +132,35 @@ func (e *Engine) liveInstance(c *conn) uint32 {
 // among those in namespaces of a grant: for its bearer there are no others.
 func (e *Engine) instanceByID(id uint64, g *access.Grant) uint32 {
 	for x := e.instUsed; x > 0; x-- {
-		i := &e.insts[x-1]
-		if i.id == id && (i.state == instLive || i.state == instDetached) && g.Allows(e.spaces[i.space].name) {
+		if i := &e.insts[x-1]; i.id == id && e.isPresent(i, g) {
 			return x - 1
 		}
 	}
 	return none
+}
+
+// isPresent says whether i has its id now, and there is such an instance for who has the grant.
+func (e *Engine) isPresent(i *instance, g *access.Grant) bool {
+	return (i.state == instLive || i.state == instDetached) && g.Allows(e.spaces[i.space].name)
+}
+
+// formerInstance is the instance whose id c registers in namespace s. For a wide grant there can be several, which others
+// registered who see only their own: that of c's process goes before them, one in s before one elsewhere.
+func (e *Engine) formerInstance(c *conn, id uint64, s uint32, shared bool) uint32 {
+	own := none
+	for x := range e.instUsed {
+		i := &e.insts[x]
+		if i.id != id || !e.isPresent(i, c.grant) || !i.sameProcess(&c.peer, shared) {
+			continue
+		}
+		if own = x; i.space == s {
+			return x
+		}
+	}
+	if own != none {
+		return own
+	}
+	return e.instanceByID(id, c.grant)
 }
 
 // newInstance takes a free place. The caller binds a connection.

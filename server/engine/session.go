@@ -124,7 +124,7 @@ func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) (uint32, p
 	shared := in.Want == proto.TransportShared && e.cfg.Pool.Kind != proto.ShmNone && c.peer.Local && c.grant.Shared &&
 		e.host.Watchable(c.id)
 	layouts := layoutsID(in.Layouts)
-	former := e.instanceByID(in.Instance, c.grant)
+	former := e.formerInstance(c, in.Instance, s, shared)
 	if former != none {
 		i := &e.insts[former]
 		if i.sameProcess(&c.peer, shared) && i.space == s && i.readOnly == in.ReadOnly {
