@@ -312,3 +312,25 @@ func TestServerUnderManyWorkersLosesNothing(t *testing.T) {
 	defer func() { require.NoError(t, watch.Close()) }()
 	idle(t, watch)
 }
+
+// Objects of a lease are of a layout that who retrieves them has not registered: inline, they are taken for a reply that
+// breaks the protocol, and the connection is lost.
+func TestALeaseOfAnotherLayoutIsRetrievedInline(t *testing.T) {
+	c := startChild(t, nil)
+	a := worker(t, c.addr(), client.Registration{})
+	store(t, a, 40)
+	found, err := a.Lookup(within(t), client.LookupRequest{Keys: keys(0, 40), Hold: true})
+	require.NoError(t, err)
+	require.Equal(t, 40, found.Hits)
+	for _, inline := range []bool{false, true} {
+		b := worker(t, c.addr(), client.Registration{Inline: inline, Layouts: []client.Layout{{Name: "token", Size: 64}}})
+		boot := b.Conn().Boot()
+		r, err := b.RetrieveLease(within(t), found.Lease.Handle(), 0, 40)
+		require.NoError(t, err)
+		require.Len(t, r.Values(), 40)
+		requireValues(t, 0, r.Values())
+		require.NoError(t, r.Release(within(t)))
+		require.Equal(t, boot, b.Conn().Boot())
+	}
+	require.NoError(t, found.Lease.Release(within(t)))
+}

@@ -56,12 +56,19 @@ func (w *Worker) RetrieveLease(ctx context.Context, lease uint64, first, count i
 			step = s.inlineKeys(-1)
 		}
 		r = &Retrieval{handle: handle{s: s.retain()}}
-		for at := 0; at < count; at += step {
-			q := proto.PrepareRetrieve{Lease: lease, First: uint32(first + at), Count: uint32(min(step, count-at))}
-			if err := r.add(ctx, &q, -1); err != nil {
+		for at := 0; at < count; {
+			n := min(step, count-at)
+			q := proto.PrepareRetrieve{Lease: lease, First: uint32(first + at), Count: uint32(n)}
+			err := r.add(ctx, &q, -1)
+			if statusOf(err) == proto.StatusTooLarge && n > 1 { // of a layout that is not registered here, and so of any size
+				step = n / 2
+				continue
+			}
+			if err != nil {
 				r.drop()
 				return err
 			}
+			at += n
 		}
 		return nil
 	})
@@ -154,16 +161,14 @@ func (s *session) retrieveStep(ctx context.Context, q *proto.PrepareRetrieve, la
 	return values, 0, nil
 }
 
-// payloadMax is how many bytes that many objects of the layout may have, a negative
-// layout standing for any.
+// payloadMax is how many bytes that many objects of the layout may have. A negative layout
+// stands for any, those that are not registered here included.
 func (s *session) payloadMax(layout, objects int) uint32 {
-	var size uint64
-	for i := range s.layouts {
-		if layout < 0 || layout == i {
-			size = max(size, s.layouts[i].Size)
-		}
-	}
 	most := s.maxPayload()
+	var size uint64
+	if layout >= 0 && layout < len(s.layouts) {
+		size = s.layouts[layout].Size
+	}
 	if size > 0 && size <= most/uint64(max(objects, 1)) {
 		most = size * uint64(objects)
 	}

@@ -173,3 +173,29 @@ func TestAHalfDoneBatchLeavesNothing(t *testing.T) {
 		s.idle()
 	}
 }
+
+// Objects of a lease are larger than those of any layout that is registered: what is asked for together does not fit into a
+// payload, and less does.
+func TestALeaseOfLargerObjectsIsRetrievedInMorePieces(t *testing.T) {
+	s := newFake(t, fakeConfig{kind: proto.ShmNone})
+	ctx := testContext(t)
+	w := open(t, s, Registration{})
+	storeAll(t, w, 0, 10, 100)
+	found, err := w.Lookup(ctx, LookupRequest{Keys: keysOf(0, 10), Hold: true})
+	require.NoError(t, err)
+	s.setHook(func(r *fakeRequest) fakeAct {
+		var x proto.PrepareRetrieve
+		if r.Op == proto.OpPrepareRetrieve && proto.ParsePrepareRetrieve(r.Body, &x) == nil && x.Count > 3 {
+			return fakeAct{status: proto.StatusTooLarge}
+		}
+		return fakeAct{}
+	})
+	other := open(t, s, Registration{Layouts: []Layout{{Name: "small", Size: 10}}})
+	r, err := other.RetrieveLease(ctx, found.Lease.Handle(), 0, 10)
+	require.NoError(t, err)
+	require.Len(t, r.Values(), 10)
+	requireValues(t, 0, 100, r.Values())
+	require.NoError(t, r.Release(ctx))
+	require.NoError(t, found.Lease.Release(ctx))
+	s.idle()
+}
