@@ -157,7 +157,7 @@ func (c *replier) Step(ev *engine.Event) {
 }
 
 // One lookup of tens of thousands of keys while eviction runs: what others are answered goes out before its next
-// frame is stepped, and what they are answered afterwards in the same turn is not forgotten.
+// frame is stepped, and what they are answered afterwards in the same turn neither is forgotten nor waits for an event.
 func TestRepliesGoOutBeforeTheNextFrameOfALongLookup(t *testing.T) {
 	opened, err := ring.Open(ringtest.Engine(t), ring.Config{Ops: 8, Control: 16})
 	require.NoError(t, err)
@@ -204,16 +204,35 @@ func TestRepliesGoOutBeforeTheNextFrameOfALongLookup(t *testing.T) {
 	require.Equal(t, 2, stepped)
 	r.advance(&r.conns[2]) // as the flush of this turn does, in which nothing is known of the try
 	r.conns[2].marks, r.touched = 0, r.touched[:0]
-	require.NoError(t, r.ring.Submit())
 	require.Equal(t, -1, read())
-	r.completions = r.ring.Collect(r.completions) // nothing failed
-	require.Empty(t, r.completions)
-	r.resolve()
+	r.ring.Timer(ring.NewTag(tagTimer, 1), 5*time.Second) // ends a wait for something that never comes
+	require.NoError(t, r.wait())
+	require.Empty(t, r.completions, "nothing failed, and nothing announces that")
+	r.collect()
 	require.NotZero(t, r.conns[2].marks&markTouched)
 	r.advance(&r.conns[2])
 	require.NoError(t, r.ring.Submit())
 	require.Equal(t, 4, read())
 	require.Equal(t, "ponglate", string(got))
+}
+
+// As many completions at once as a turn takes: whether there are more is not known, and replies that were tried are not known
+// to be out. What is queued behind these must not wait for an event that nobody has a reason for.
+func TestATurnOfTheMostCompletionsIsFollowedByALook(t *testing.T) {
+	opened, err := ring.Open(ringtest.Engine(t), ring.Config{Ops: 8, Control: 16})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, opened.Ring.Close()) }()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	r := &reactor{ring: opened.Ring, completions: make([]ring.Completion, 0, 1)}
+	r.ring.Timer(ring.NewTag(tagTimer, 1), 0)
+	for len(r.completions) == 0 {
+		require.NoError(t, r.wait())
+	}
+	r.ring.Timer(ring.NewTag(tagTimer, 2), 5*time.Second) // ends a wait for something that never comes
+	require.NoError(t, r.wait())
+	require.Empty(t, r.completions)
+	require.True(t, r.drained)
 }
 
 // One that floods and goes makes all others wait: what it only asked for is not looked up when nobody takes the answer;

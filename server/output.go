@@ -341,6 +341,7 @@ func (r *reactor) hasten() {
 		}
 	}
 	if started {
+		r.hastened = true
 		_ = r.ring.Submit() // an error is final: the next wait has it too
 	}
 }

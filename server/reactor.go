@@ -81,6 +81,7 @@ type reactor struct {
 	resumed     []uint32 // whose frames wait for the next step phase
 	resumedNext []uint32 // the other half of resumed
 	tried       []uint32 // with a try whose outcome is not known
+	hastened    bool     // some were tried in the step phase: what was queued behind these goes in a turn that no completion may announce
 	leaving     []uint32 // on their way out
 	pollfd      [1]unix.PollFd
 
@@ -143,14 +144,16 @@ func (r *reactor) turn() error {
 }
 
 // wait blocks until something has happened. Where there is work that no completion will
-// announce, it only looks.
+// announce, it only looks. So it does after a turn whose completions may not have been all: what
+// was tried is not settled then, and what is queued behind that must not wait for an event.
 func (r *reactor) wait() error {
 	var err error
-	if len(r.events) > 0 || len(r.deferred) > 0 || len(r.resumed) > 0 || r.registered < r.populated || r.alarm.state == alarmDue {
+	if len(r.events) > 0 || len(r.deferred) > 0 || len(r.resumed) > 0 || r.hastened || !r.drained || r.registered < r.populated || r.alarm.state == alarmDue {
 		r.completions, err = r.ring.Pass(r.completions[:0])
 	} else {
 		r.completions, err = r.ring.Wait(r.completions[:0])
 	}
+	r.hastened = false
 	if err != nil {
 		return fmt.Errorf("server: wait for I/O: %w", err)
 	}
