@@ -24,6 +24,8 @@ func TestWhatNobodyIsToldOfIsNotKept(t *testing.T) {
 		a.post(proto.OpLookup, flags, proto.AppendLookup(nil, &proto.Lookup{Group: 1, Options: proto.LookupHold, Keys: keys}), nil)
 		a.post(proto.OpPrepareRetrieve, flags, proto.AppendPrepareRetrieve(nil, &proto.PrepareRetrieve{Keys: keys}), nil)
 	}
+	w.settle()
+	w.baseline()                   // before an UNREGISTER gives everything back
 	for op := range proto.Op(30) { // and nothing else is answered
 		if op != proto.OpRegister {
 			a.post(op, proto.FlagNoReply, nil, nil)

@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"fmt"
+	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -82,4 +85,77 @@ func TestObjectsOfNoBytesAreNotAllOfOne(t *testing.T) {
 	for _, res := range b.prepared(b.prepare(0, 100, names("b", 16)...)).Results {
 		require.Equal(t, proto.StatusReserved, res.Status)
 	}
+}
+
+// fillTable makes so many objects of no bytes that the sweep behind a CLEAR takes several turns, and what comes after them
+// is reached by the last.
+func (w *world) fillTable(c *client) {
+	w.quiet = true // which takes long with so many
+	for i := range 7 * clearStep / 512 {
+		c.store(0, names(fmt.Sprint("empty", i, "-"), 512)...)
+	}
+	w.settle()
+}
+
+// A CLEAR comes between prepare and commit, or while a lookup waits for the disk, and the sweep behind it has not come to
+// the object yet when its bytes are there: it is published, or served, all the same.
+func TestWhatASweepHasNotReachedIsClearedAllTheSame(t *testing.T) {
+	w := newWorld(t, setup{slots: 4, diskSize: 64 << 20, segment: 4 << 20, records: 16 * clearStep, cfg: Config{InstanceCap: math.MaxInt64, Objects: 8 * clearStep}})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	a.store(2*slotSize, "old")
+	w.settle()
+	a.store(3*slotSize, "other") // in the place of it
+	w.settle()
+	del := a.post(proto.OpDelete, 0, proto.AppendDelete(nil, &proto.Delete{Keys: testKeys("other")}), nil)
+	w.settle()
+	_, there := a.take(del)
+	require.True(t, there)
+	w.fillTable(a)
+
+	staged := a.prepared(a.prepare(0, slotSize, "staged"))
+	load := b.lookup(proto.LookupHold|proto.LookupLoad|proto.LookupSlots, time.Hour, "old")
+	_, there = b.take(load)
+	require.False(t, there)
+	clear := a.post(proto.OpClear, 0, proto.AppendClear(nil, &proto.Clear{}), nil)
+	require.NotEmpty(t, w.e.clears, "the sweep takes more than a turn")
+	require.Equal(t, proto.StatusStale, a.commit(staged.Transfer))
+	for len(w.ios) > 0 {
+		w.endIO(len(w.ios) - 1) // reads are begun last
+		if r, there := b.take(load); there {
+			require.NotEmpty(t, w.e.clears)
+			var out proto.LookupReply
+			require.NoError(t, proto.ParseLookupReply(r.body, &out))
+			require.Zero(t, out.Hits)
+			load = 0
+		}
+	}
+	require.Zero(t, load, "the lookup was answered")
+	w.settle()
+	w.quiet = false
+	w.check()
+	_, there = a.take(clear)
+	require.True(t, there)
+	w.baseline()
+}
+
+// A prepare that waits for memory is granted after a CLEAR what it asked for before: it is published under a name that
+// nothing finds or clears.
+func TestAPrepareThatWaitsIsFencedByAClear(t *testing.T) {
+	w := diskWorld(t, 4, Config{InstanceCap: math.MaxInt64})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	a.store(4*slotSize, "dirty")
+	wait := b.prepare(time.Hour, 4*slotSize, "late")
+	_, there := b.take(wait)
+	require.False(t, there)
+	clear := a.post(proto.OpClear, 0, proto.AppendClear(nil, &proto.Clear{}), nil)
+	w.settle()
+	out := b.prepared(wait)
+	require.Equal(t, proto.StatusReserved, out.Results[0].Status)
+	require.Equal(t, proto.StatusStale, b.commit(out.Transfer))
+	_, there = a.take(clear)
+	require.True(t, there)
+	require.Zero(t, b.hits("late"))
+	w.settle()
+	w.baseline()
+	require.Zero(t, w.e.table.Usage().Resident)
 }

@@ -269,3 +269,39 @@ func TestWaitingLookupIsNotTriedForEveryBitThatComesFree(t *testing.T) {
 	require.NoError(t, w.e.CheckInvariants())
 	w.baseline()
 }
+
+// One of several connections of an instance closes while its lookup waits for the disk: what it would have held is kept by
+// nobody's lease until the process ends.
+func TestALookupOfAClosedConnectionHoldsNothing(t *testing.T) {
+	w := diskWorld(t, 4, Config{InstanceCap: math.MaxInt64})
+	a, b := w.worker(1, 100), w.worker(1, 100)
+	a.store(4*slotSize, "x")
+	w.settle()
+	a.store(4*slotSize, "y")
+	w.settle()
+	id := b.lookup(proto.LookupHold|proto.LookupLoad|proto.LookupSlots, time.Hour, "x")
+	_, there := b.take(id)
+	require.False(t, there)
+	b.close()
+	w.settle()
+	require.Empty(t, a.transfers())
+	w.baseline()
+	require.Equal(t, 1, int(a.found(a.lookup(0, 0, "x")).FromMemory), "the load goes on")
+}
+
+// A load takes its memory from what comes behind it in the same request, which then has to be loaded too.
+func TestALoadDoesNotEvictTheRestOfItsRequest(t *testing.T) {
+	w := diskWorld(t, 4, Config{InstanceCap: math.MaxInt64})
+	a := w.worker(1, 100)
+	a.store(slotSize, "0")
+	w.settle()
+	a.store(slotSize, "1", "2", "3")
+	a.store(slotSize, "other") // in the place of 0, and used last
+	w.settle()
+	id := a.lookup(proto.LookupHold|proto.LookupLoad, time.Hour, "0", "1", "2", "3")
+	w.settle()
+	out := a.found(id)
+	require.EqualValues(t, 4, out.Hits)
+	require.EqualValues(t, 3, out.FromMemory)
+	require.Zero(t, a.found(a.lookup(0, 0, "other")).FromMemory)
+}
