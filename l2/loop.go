@@ -69,6 +69,7 @@ type loop struct {
 
 	state   seglog.State // as last logged
 	lastErr error        // of the last I/O that failed
+	bad     uint64       // damaged records that were logged
 	closing bool         // the log was told to come to an end
 	broken  error        // of the ring
 }
@@ -239,8 +240,13 @@ func (l *loop) bytes(m seglog.Mem) []byte {
 	return from.bytes[m.Off : m.Off+m.Len : m.Off+m.Len]
 }
 
-// watch says when the disk begins and ends to refuse.
+// watch says when the disk begins and ends to refuse, and which record was found to be bad, of several the last.
 func (l *loop) watch() {
+	if d := l.log.Damage(); d.Count != l.bad {
+		l.logger.Warn("a value could not be read back as it was written, and is gone",
+			"records", d.Count-l.bad, "segment", d.Addr.Segment, "offset", d.Addr.Off, "bytes", d.Size)
+		l.bad = d.Count
+	}
 	state := l.log.State()
 	if state == l.state {
 		return

@@ -30,6 +30,7 @@ type diskHealth struct {
 	stuck bool          // it was said that it hangs, since it was last well
 	since time.Duration // when it became so
 	errno unix.Errno    // of the last I/O that failed
+	bad   uint64        // damaged records that it was told of
 }
 
 // reportDisk says once when the disk tier is no longer written, once when it hangs, and once when it is well
@@ -52,6 +53,20 @@ func (r *reactor) reportDisk() {
 		h.sick, h.stuck = false, false
 		r.log.Info("disk tier well again", "after", r.now-h.since)
 	}
+}
+
+// reportDamage says which record was found to be bad, of several in a turn the last.
+func (r *reactor) reportDamage() {
+	if r.tier == nil {
+		return
+	}
+	d := r.tier.Damage()
+	if d.Count == r.health.bad {
+		return
+	}
+	r.log.Warn("disk tier: a value could not be read back as it was written, and is gone",
+		"records", d.Count-r.health.bad, "segment", d.Addr.Segment, "offset", d.Addr.Off, "bytes", d.Size)
+	r.health.bad = d.Count
 }
 
 // diskRoom is [engine.Host.DiskRoom].

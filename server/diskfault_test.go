@@ -58,7 +58,11 @@ func TestAFileThatGoesBadBetweenLookupAndLoadIsAMiss(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := socketPath(t)
 			dir := filepath.Join(filepath.Dir(path), "l2")
-			config := func(c *server.Config) { c.L2Dir, c.L2Size, c.L1Size = dir, 128<<20, 8<<20 }
+			var log lineCounter
+			config := func(c *server.Config) {
+				c.L2Dir, c.L2Size, c.L1Size = dir, 128<<20, 8<<20
+				c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			}
 			r := start(t, config)
 			p := greet(t, r)
 			p.register(1 << 20)
@@ -92,6 +96,9 @@ func TestAFileThatGoesBadBetweenLookupAndLoadIsAMiss(t *testing.T) {
 			after := p.stats()
 			require.EqualValues(t, gone, after["l2_bad_records_total"]-before["l2_bad_records_total"])
 			t.Logf("%d of %d are gone", gone, keys)
+			lines := log.with("a value could not be read back as it was written, and is gone")
+			require.Equal(t, gone > 0, lines > 0, "%d are gone, and %d lines say so", gone, lines)
+			require.LessOrEqual(t, lines, gone)
 			if name == "truncated" || name == "zeroed" {
 				require.Positive(t, gone)
 			}

@@ -269,6 +269,7 @@ func (r *reactor) flush() {
 		r.stepDeferred()
 	}
 	r.reportDisk()
+	r.reportDamage()
 	r.reload()
 	r.stopping()
 	r.reapLeaving()

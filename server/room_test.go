@@ -78,6 +78,17 @@ func outcome(t *testing.T, h *helpers, ready int64) error {
 	return fmt.Errorf("%d bytes are not there", ready)
 }
 
+func TestARecoveryThatTakesLongSaysHowFarItHasCome(t *testing.T) {
+	for every, want := range map[time.Duration]int{0: 3, time.Hour: 0} {
+		var text strings.Builder
+		told := recovering(slog.New(slog.NewTextHandler(&text, nil)), every)
+		for done := range 4 {
+			told(done+1, 4, 100*done)
+		}
+		require.Equal(t, want, strings.Count(text.String(), "of=4"), "all but the last, which another line is for: %s", text.String())
+	}
+}
+
 func TestReservingThePoolWaitsForFreeMemory(t *testing.T) {
 	const size = 4 * populateStep
 	h, left, told := reserving(t, size, 2*populateStep+roomSpare, false, time.Hour)

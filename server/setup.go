@@ -369,6 +369,20 @@ func (s *Server) openEngine() error {
 // manyRecords is from how many records on it is worth some milliseconds to give back what recovery used: 75 bytes for each.
 const manyRecords = 100_000
 
+// progressEvery is the time between two lines of a recovery that takes long.
+const progressEvery = time.Second
+
+// recovering returns what logs how far a recovery has come, every so often.
+func recovering(log *slog.Logger, every time.Duration) func(done, files, records int) {
+	last := time.Now()
+	return func(done, files, records int) {
+		if now := time.Now(); done < files && now.Sub(last) >= every {
+			last = now
+			log.Info("disk tier: reading what is there", "segments", done, "of", files, "records", records)
+		}
+	}
+}
+
 // recoverLog reads what the disk tier holds.
 func (s *Server) recoverLog(seed uint64) (*seglog.Log, error) {
 	if s.r.dir == nil {
@@ -376,7 +390,7 @@ func (s *Server) recoverLog(seed uint64) (*seglog.Log, error) {
 	}
 	log, report, err := seglog.Recover(seglog.Config{
 		Size: segdir.Usable(s.cfg.L2Size), Arena: s.r.arena, Seed: seed, MaxEntries: s.cfg.L2Records, WriteLimit: s.cfg.L2WriteLimit, StallTime: s.cfg.L2StallTime,
-		IOSize: diskIOSize, MaxInFlightBytes: diskInFlight,
+		IOSize: diskIOSize, MaxInFlightBytes: diskInFlight, Progress: recovering(s.cfg.Logger, progressEvery),
 		Nonce: func() (nonce [16]byte) {
 			_, _ = rand.Read(nonce[:]) // never fails
 			return nonce

@@ -52,7 +52,7 @@ type verification struct {
 	Bytes      int64       `json:"bytes"`
 	Bad        int         `json:"bad"`         // records whose value is not what was written
 	BadVisible int         `json:"bad_visible"` // of these, those that would be looked for
-	Unfinished int         `json:"unfinished"`  // the same in a segment without a footer, where a killed process was writing: never whole, or damaged
+	Unfinished int         `json:"unfinished"`  // the same of those that a killed process was writing: never whole, or damaged
 	Ignored    []string    `json:"ignored"`     // files that are not used or not whole, with the reason
 	Damaged    []badRecord `json:"damaged,omitempty"`
 }
@@ -63,7 +63,7 @@ type badRecord struct {
 	Segment uint32 `json:"segment"`
 	Offset  int64  `json:"offset"`
 	Error   string `json:"error"`
-	// Unfinished tells that the segment has no footer.
+	// Unfinished tells that a killed process may not have written all of it.
 	Unfinished bool `json:"unfinished,omitempty"`
 }
 
@@ -108,7 +108,7 @@ func verify(ctx context.Context, look *l2.Inspection) (*verification, error) {
 			v.Ignored = append(v.Ignored, fmt.Sprintf("segment %d: %s", seg.ID, seg.Ignored))
 		}
 		for k := range seg.Records {
-			if err := v.look(ctx, look, &seg.Records[k], seg.Sealed); err != nil {
+			if err := v.look(ctx, look, &seg.Records[k]); err != nil {
 				return nil, err
 			}
 			draw(v.Bytes)
@@ -118,8 +118,8 @@ func verify(ctx context.Context, look *l2.Inspection) (*verification, error) {
 }
 
 // look verifies one record. A value may go to the disk beside the header that lists it, so that what was being written when
-// its process was killed may be listed and not there; that is no damage. A sealed segment's footer was written after its values.
-func (v *verification) look(ctx context.Context, in *l2.Inspection, r *seglog.StoredRecord, sealed bool) error {
+// its process was killed may be listed and not there; that is no damage.
+func (v *verification) look(ctx context.Context, in *l2.Inspection, r *seglog.StoredRecord) error {
 	if !r.Put {
 		v.Tombstones++
 		return nil
@@ -134,7 +134,7 @@ func (v *verification) look(ctx context.Context, in *l2.Inspection, r *seglog.St
 		return err
 	}
 	switch {
-	case !sealed:
+	case r.Early:
 		v.Unfinished++
 	case r.Visible:
 		v.BadVisible++
@@ -143,7 +143,7 @@ func (v *verification) look(ctx context.Context, in *l2.Inspection, r *seglog.St
 		v.Bad++
 	}
 	v.Damaged = append(v.Damaged, badRecord{
-		Key: hex.EncodeToString(r.Key.Hash[:]), Segment: uint32(r.Addr.Segment), Offset: r.Addr.Off, Error: err.Error(), Unfinished: !sealed,
+		Key: hex.EncodeToString(r.Key.Hash[:]), Segment: uint32(r.Addr.Segment), Offset: r.Addr.Off, Error: err.Error(), Unfinished: r.Early,
 	})
 	return nil
 }

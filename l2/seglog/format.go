@@ -50,6 +50,8 @@ type record struct {
 	at   uint32 // where the value begins, in units from the segment's start
 	head uint16 // how many blocks before the value's first block the group's header is
 	kind recordKind
+	// early: the block that lists it went to the disk beside the value. If the process died, that may not be there.
+	early bool
 }
 
 // A segmentHead is what a segment's first block says.
@@ -187,7 +189,10 @@ func parseBlock(p []byte, magic uint64, of *life, position uint32) (h blockHead,
 func putRecord(p []byte, i int, r *record) {
 	b := p[headSize+i*recordSize:][:recordSize]
 	le := binary.LittleEndian
-	le.PutUint16(b[0:], uint16(r.kind)) // a zero behind it
+	b[0], b[1] = byte(r.kind), 0
+	if r.early {
+		b[1] = 1
+	}
 	le.PutUint16(b[2:], r.head)
 	le.PutUint32(b[4:], r.at)
 	le.PutUint64(b[8:], uint64(r.size))
@@ -202,7 +207,8 @@ func putRecord(p []byte, i int, r *record) {
 func parseRecord(p []byte, i int, from, to uint32) (r record, err error) {
 	b := p[headSize+i*recordSize:][:recordSize]
 	le := binary.LittleEndian
-	kind := le.Uint16(b[0:])
+	kind, early := b[0], b[1]
+	r.early = early == 1
 	r.head = le.Uint16(b[2:])
 	r.kind = recordKind(kind)
 	r.at = le.Uint32(b[4:])
@@ -212,11 +218,11 @@ func parseRecord(p []byte, i int, from, to uint32) (r record, err error) {
 	r.key.Namespace = le.Uint64(b[32:])
 	r.key.Layout = le.Uint64(b[40:])
 	copy(r.key.Hash[:], b[48:80])
-	if kind < uint16(recordPut) || kind > uint16(recordClearAll) || r.seq == 0 || r.seq > sequenceMax {
+	if kind < byte(recordPut) || kind > byte(recordClearAll) || early > 1 || r.seq == 0 || r.seq > sequenceMax {
 		return r, errContent
 	}
 	if r.kind != recordPut {
-		if r.at != 0 || r.head != 0 || r.size != 0 {
+		if r.at != 0 || r.head != 0 || r.size != 0 || r.early {
 			return r, errContent
 		}
 		return r, nil

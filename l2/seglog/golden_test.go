@@ -191,7 +191,7 @@ var (
 	}
 	recordFields = []field{
 		{1, "kind"},
-		{1, "reserved"},
+		{1, "written beside its value"},
 		{2, "blocks from the group's header to the value"},
 		{4, "where the value begins, in 64 bytes"},
 		{8, "size of the value"},

@@ -238,8 +238,11 @@ func (l *Log) list(i uint32) {
 			continue
 		}
 		if g.kind == groupPuts {
-			move(putMoves, "put", &l.puts.at(it).state, putListed)
-			putRecord(p, int(h.count), &l.puts.at(it).rec)
+			pu := l.puts.at(it)
+			move(putMoves, "put", &pu.state, putListed)
+			rec := pu.rec // in the footer it is as good as the others
+			rec.early = !pu.ready()
+			putRecord(p, int(h.count), &rec)
 		} else {
 			putRecord(p, int(h.count), &l.fences.at(it).rec)
 		}

@@ -55,8 +55,9 @@ func (s State) String() string {
 
 // A Log is the state machine of the disk store. It belongs to one goroutine.
 type Log struct {
-	cfg   Config
-	stats Stats
+	cfg    Config
+	stats  Stats
+	damage Damage // the last
 
 	phase  phaseState
 	health healthState

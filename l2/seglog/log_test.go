@@ -133,6 +133,57 @@ func TestPutsAreVisibleOnlyWithHeaderAndValue(t *testing.T) {
 	}
 }
 
+// stored returns the record on the disk that counts for key n, and whether its segment has a footer.
+func (r *rig) stored(n int) (found StoredRecord, sealed bool) {
+	r.t.Helper()
+	segs, err := Walk(r.disk, make([]byte, ArenaMin))
+	require.NoError(r.t, err)
+	for i := range segs {
+		for _, rec := range segs[i].Records {
+			if rec.Key == key(n) && rec.Visible {
+				found, sealed = rec, segs[i].Sealed
+			}
+		}
+	}
+	require.True(r.t, found.Put, "key %d", n)
+	return found, sealed
+}
+
+// Tools can tell a value that a killed process had not finished from one that decayed: also when a later start has written the footer,
+// and never in one that the process wrote itself, for then the values were there.
+func TestTheDiskSaysWhichValuesMayNotBeWhole(t *testing.T) {
+	const size = 40000
+	check := func(r *rig, n int, early, footer bool) {
+		t.Helper()
+		found, sealed := r.stored(n)
+		require.Equal(t, early, found.Early, "key %d", n)
+		require.Equal(t, footer, sealed, "key %d", n)
+	}
+	r := newRig(t, 6, nil)
+	r.run()
+	r.putSummed(1, size)
+	r.run()
+	r.store(2, size)
+	r.store(2, size) // which has something older, so that its header waits
+	r.store(3, 100)  // packed
+	check(r, 1, true, false)
+	check(r, 2, false, false)
+	check(r, 3, false, false)
+	r.restart() // after a death: recovery seals
+	r.run()
+	for range 2 {
+		check(r, 1, true, true)
+		check(r, 2, false, true)
+		check(r, 3, false, true)
+		r.restart()
+		r.run()
+	}
+	r.sees(1, size)
+	r.putSummed(4, size)
+	r.close()
+	check(r, 4, false, true)
+}
+
 // A group's header may be there and one of its values not: because that could not be written, or because the process died before.
 func TestAHeaderWithoutItsValueIsAMiss(t *testing.T) {
 	const size = 40000

@@ -372,7 +372,7 @@ func (l *Log) unchanged(r *read) bool {
 
 // badRecord makes the record invisible for good, unless it was replaced meanwhile.
 func (l *Log) badRecord(r *read) {
-	l.stats.BadRecords++
+	l.damaged(r.segment, r.at, r.size)
 	if e := l.index.find(l.index.digest(&r.key)); e != 0 && l.index.entries[e].seq == r.seq {
 		l.index.bury(e)
 	}

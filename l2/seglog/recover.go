@@ -203,6 +203,9 @@ func (rec *recovery) adopt(files []found, count int) {
 			l.setStale(uint32(i), true)
 			rec.ignore(f.id, f.why)
 		}
+		if l.cfg.Progress != nil {
+			l.cfg.Progress(i+1, len(files), l.index.used())
+		}
 	}
 	// The rest have no file, and take the lowest numbers that are left.
 	taken := make(map[SegmentID]bool, len(files))

@@ -424,9 +424,29 @@ func TestAFlippedBitOfAValueIsAMissThenGoneAndCounted(t *testing.T) {
 	require.Nil(t, r.load(5))
 	require.False(t, r.has(5))
 	require.EqualValues(t, 1, r.l.Stats().BadRecords)
+	require.Equal(t, Damage{1, Addr{r.l.segs[e.segment].id, int64(e.at) * unit}, 9005}, r.l.Damage())
 	require.Equal(t, 8, r.verify())
 	r.store(5, 9005)
 	r.sees(5, 9005)
+}
+
+func TestARecoveryTellsHowFarItHasCome(t *testing.T) {
+	r := newRig(t, 6, nil)
+	for n := range 30 {
+		r.store(n, 9000)
+	}
+	files, records := 0, -1
+	r.cfg.Progress = func(done, of, found int) {
+		files++
+		require.Equal(t, files, done)
+		require.Equal(t, len(r.disk.files), of)
+		require.GreaterOrEqual(t, found, records)
+		records = found
+	}
+	r.restart()
+	require.Equal(t, len(r.disk.files), files)
+	require.Equal(t, r.report.Records, records)
+	require.Equal(t, 30, records)
 }
 
 func TestADeleteBetweenTheProcessesDeathAndThePowersHolds(t *testing.T) {

@@ -279,7 +279,7 @@ func (l *Log) keyRead(i uint32, ok bool) {
 	l.headFree = append(l.headFree, p.keyHead)
 	p.rec.key = r.key
 	if !ok && p.state == putWriting {
-		l.stats.BadRecords++
+		l.damaged(p.from, p.fromAt, p.rec.size)
 		l.drop(i)
 		return
 	}
@@ -302,7 +302,7 @@ func (l *Log) copyRead(b uint32, ok bool) {
 	l.freeBuffer(b)
 	p.flying--
 	if !ok && p.state == putWriting {
-		l.stats.BadRecords++
+		l.damaged(p.from, p.fromAt, p.rec.size)
 		l.drop(i)
 		return
 	}
@@ -316,7 +316,7 @@ func (l *Log) copyPacked(b uint32, ok bool) {
 	l.freeBuffer(b)
 	if !ok || p.state != putWriting {
 		if p.state == putWriting {
-			l.stats.BadRecords++
+			l.damaged(p.from, p.fromAt, p.rec.size)
 		}
 		l.putCopied(i, false)
 		return

@@ -24,6 +24,23 @@ type Stats struct {
 	Queued, FencesOwed      uint64 // puts not yet given a place; fences not yet written
 }
 
+// A Damage tells of records that could not be read, or were not what was written, and are not found any more: how many there were since
+// [Recover], and where the value of the last one is.
+type Damage struct {
+	Count uint64
+	Addr  Addr
+	Size  int64 // bytes
+}
+
+// Damage tells of the records that were found to be bad.
+func (l *Log) Damage() Damage { return l.damage }
+
+// damaged notes a bad record of segment i whose value begins at unit at.
+func (l *Log) damaged(i, at uint32, size int64) {
+	l.stats.BadRecords++
+	l.damage = Damage{l.stats.BadRecords, Addr{l.segs[i].id, int64(at) * unit}, size}
+}
+
 // Stats returns gauges and counters.
 func (l *Log) Stats() Stats {
 	s := l.stats

@@ -19,6 +19,7 @@ type StoredRecord struct {
 	Addr    Addr   // of the value
 	Put     bool   // it is a value, not a tombstone or clear
 	Visible bool   // it is the one that counts for its key
+	Early   bool   // what lists it was written beside the value: if a process was killed then, that may never have been there
 }
 
 // A storeWalk is the work of [Walk].
@@ -80,7 +81,7 @@ func (w *storeWalk) load(seg *StoredSegment, f *found, rec *recovery, arena []by
 	for i := range s.log {
 		r := &s.log[i]
 		seg.Records = append(seg.Records, StoredRecord{
-			Key: r.key, Seq: r.seq, Sum: r.sum, Size: r.size, Put: r.kind == recordPut,
+			Key: r.key, Seq: r.seq, Sum: r.sum, Size: r.size, Put: r.kind == recordPut, Early: r.early,
 			Addr: Addr{Segment: f.id, Off: int64(r.at) * unit},
 		})
 		w.note(&seg.Records[i], r.kind)
