@@ -28,7 +28,7 @@ const (
 	// waysMost is how often in a row a helper gives way to the loop, and wayTime for how long after it has begun a sum it
 	// does so: where others want its processor too, each time costs it some milliseconds.
 	waysMost = 4
-	wayTime  = 5 * time.Millisecond
+	wayTime  = 20 * time.Millisecond
 )
 
 // jobKind says what a helper has to do.
