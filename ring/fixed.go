@@ -20,6 +20,7 @@ type fixedRange struct {
 // fixedMemory is the registered memory.
 type fixedMemory struct {
 	ranges []fixedRange // by address
+	pieces [][]byte     // by entry; nil: the kernel does not know it any more
 	count  uint32       // entries of the table in use
 	bytes  int64
 	sparse bool // the kernel has the table
@@ -35,15 +36,17 @@ func (f *fixedMemory) find(address uint64, n int) (entry uint32, in int, ok bool
 		}
 		k := (address - r.start) / fixedSize
 		end := min(r.start+(k+1)*fixedSize, r.end)
-		return r.first + uint32(k), int(min(uint64(n), end-address)), true
+		entry = r.first + uint32(k)
+		return entry, int(min(uint64(n), end-address)), f.pieces[entry] != nil
 	}
 	return 0, 0, false
 }
 
-// add enters the memory from start to end, whose entry is the table's next, into the ranges.
-func (f *fixedMemory) add(start, end uint64) {
+// add enters the memory p, from start to end, whose entry is the table's next, into the ranges.
+func (f *fixedMemory) add(p []byte, start, end uint64) {
 	entry := f.count
 	f.count++
+	f.pieces = append(f.pieces, p)
 	f.bytes += int64(end - start)
 	for i := range f.ranges {
 		r := &f.ranges[i]
@@ -102,10 +105,26 @@ func (u *Uring) RegisterMemory(p []byte) error {
 			return fmt.Errorf("ring: register memory, %d bytes after %d: %w", n, f.bytes, err)
 		}
 		start := addressOf(p)
-		f.add(start, start+uint64(n))
+		f.add(p[:n:n], start, start+uint64(n))
 		p = p[n:]
 	}
 	return nil
+}
+
+// RenewMemory implements [Interface].
+func (u *Uring) RenewMemory(p []byte) {
+	f := &u.fixed
+	start := addressOf(p)
+	for i, piece := range f.pieces {
+		at := addressOf(piece)
+		if piece == nil || at >= start+uint64(len(p)) || start >= at+uint64(len(piece)) {
+			continue
+		}
+		if err := u.q.registerBuffer(uint32(i), piece); err != nil {
+			f.pieces[i] = nil
+			f.bytes -= int64(len(piece))
+		}
+	}
 }
 
 // heldFilesMax is the size of the table of held files.

@@ -72,3 +72,42 @@ func TestPoolsAroundAGibibyteAreRegisteredInPieces(t *testing.T) {
 		}
 	}
 }
+
+// A client punches holes: the kernel goes on with the pages that were registered, so that what is read from the disk does not come,
+// and what is written to it is not what is there, until the memory is renewed.
+func TestPagesThatWereExchangedAreSeenWhenTheyAreRenewed(t *testing.T) {
+	const size, hole = 1 << 20, 256 << 10
+	for _, engine := range both {
+		t.Run(engine.String(), func(t *testing.T) {
+			mem := aliased(t, size, size)
+			u := openEngine(t, engine, ring.Config{})
+			for _, r := range [][]byte{mem[:size/2], mem[size/2:]} {
+				if err := u.RegisterMemory(r); err != nil {
+					t.Logf("plain I/O: %v", err)
+				}
+			}
+			registered := u.Stats().Registered
+			fd := file(t, 0)
+			for i := range mem {
+				mem[i] = byte(i*7 | 1)
+			}
+			want := bytes.Clone(mem)
+			u.Write(ring.NewTag(1, 0), fd, 0, mem)
+			require.EqualValues(t, size, next(t, u).Res)
+			require.NoError(t, unix.Madvise(mem[size/2-hole:size/2+hole], unix.MADV_REMOVE))
+
+			u.RenewMemory(mem[size/2-1 : size/2]) // and nothing else
+			u.RenewMemory(mem[:0])
+			u.Read(ring.NewTag(1, 0), fd, 0, mem)
+			require.EqualValues(t, size, next(t, u).Res)
+			require.True(t, bytes.Equal(want[:size/2], mem[:size/2]))
+			require.Equal(t, registered == 0, bytes.Equal(want[size/2:], mem[size/2:]), "of the rest the former pages are registered")
+
+			u.RenewMemory(mem)
+			u.Read(ring.NewTag(1, 0), fd, 0, mem)
+			require.EqualValues(t, size, next(t, u).Res)
+			require.True(t, bytes.Equal(want, mem))
+			require.Equal(t, registered, u.Stats().Registered)
+		})
+	}
+}

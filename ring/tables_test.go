@@ -125,12 +125,13 @@ func TestKindsHaveNames(t *testing.T) {
 func TestFixedMemoryIsCutIntoPieces(t *testing.T) {
 	const base = 0x7f00_0000_0000
 	var f fixedMemory
-	f.add(base, base+fixedSize)
-	f.add(base+fixedSize, base+2*fixedSize)         // goes on
-	f.add(base+2*fixedSize, base+2*fixedSize+8192)  // the last, short
-	f.add(base+2*fixedSize+8192, base+3*fixedSize)  // adjacent, but what it follows is short
-	f.add(base-4096, base)                          // before all
-	f.add(base+10*fixedSize, base+10*fixedSize+512) // elsewhere
+	piece := make([]byte, 1) // stands for each
+	f.add(piece, base, base+fixedSize)
+	f.add(piece, base+fixedSize, base+2*fixedSize)         // goes on
+	f.add(piece, base+2*fixedSize, base+2*fixedSize+8192)  // the last, short
+	f.add(piece, base+2*fixedSize+8192, base+3*fixedSize)  // adjacent, but what it follows is short
+	f.add(piece, base-4096, base)                          // before all
+	f.add(piece, base+10*fixedSize, base+10*fixedSize+512) // elsewhere
 	require.Len(t, f.ranges, 4)
 	require.Equal(t, int64(3*fixedSize+4096+512), f.bytes)
 	for _, c := range []struct {
@@ -158,6 +159,9 @@ func TestFixedMemoryIsCutIntoPieces(t *testing.T) {
 		_, _, ok := f.find(address, 1)
 		require.False(t, ok, "%#x", address)
 	}
+	f.pieces[1] = nil // it could not be registered anew
+	_, _, ok := f.find(base+fixedSize, 1)
+	require.False(t, ok)
 	require.True(t, f.overlaps(base-5000, base-4095))
 	require.False(t, f.overlaps(base-5000, base-4096))
 	require.False(t, f.overlaps(base+3*fixedSize, base+10*fixedSize))

@@ -117,6 +117,9 @@ func (r *reactor) startFile(io *seglog.IO) {
 	tag := ring.NewTag(x, r.disk[x].generation)
 	switch io.Kind {
 	case seglog.IORead:
+		if io.Again {
+			r.ring.RenewMemory(r.diskMemory(io.Mem))
+		}
 		r.ring.Read(tag, fd, io.Addr.Off, r.diskMemory(io.Mem))
 	case seglog.IOWrite:
 		r.ring.Write(tag, fd, io.Addr.Off, r.diskMemory(io.Mem))

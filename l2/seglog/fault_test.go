@@ -339,3 +339,59 @@ func TestCloseWritesWhatIsQueued(t *testing.T) {
 		require.True(t, r.has(n))
 	}
 }
+
+// A client punches holes: what is read goes to pages that nobody sees any more, and a record that is whole is taken for a bad one
+// and given up. It is read once more, and only then.
+func TestWhatDoesNotArriveIsReadOnceMore(t *testing.T) {
+	const size = 30 * BlockSize
+	lost := func(io *IO) bool { return io.Kind == IORead && io.Load && !io.Mem.Own }
+	for name, c := range map[string]struct {
+		again bool // the second read is lost, too
+		do    func(r *rig)
+		want  Result
+		there bool
+	}{
+		"it comes":        {want: ResultOK, there: true},
+		"it is bad":       {again: true, want: ResultMiss},
+		"it was deleted":  {do: func(r *rig) { r.delete(1) }, want: ResultMiss},
+		"it is overtaken": {do: func(r *rig) { r.put(1, size) }, want: ResultOK, there: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 6, func(c *Config) { c.IOSize = BlockSize })
+			r.store(1, size)
+			reads, again := 0, 0
+			r.broken = func(io *IO) int64 {
+				if io.Kind == IOSum && c.do != nil {
+					do := c.do
+					c.do = nil
+					do(r)
+				}
+				if !lost(io) {
+					return 0
+				}
+				reads++
+				if io.Again {
+					again++
+				}
+				if !io.Again || c.again {
+					return io.Mem.Len
+				}
+				return 0
+			}
+			k := key(1)
+			r.tok++
+			tok := r.tok
+			clear(r.pool[:size])
+			require.True(t, r.l.Read(&k, Mem{Len: AlignUp(size)}, tok))
+			r.run()
+			require.Equal(t, c.want, r.ended[tok].Result)
+			require.Equal(t, c.there, r.has(1))
+			if c.want == ResultOK {
+				require.Equal(t, value(1, size), r.pool[:size])
+				require.EqualValues(t, 1, r.l.Stats().Rereads)
+				require.Equal(t, reads/2, again, "the value once more, and not what is beside it")
+			}
+			r.check()
+		})
+	}
+}

@@ -4,6 +4,8 @@ import "github.com/zeebo/xxh3"
 
 // readState is where a read is in its life.
 //
+//	                  +---- another sum, once: all but the header again -----+
+//	                  v                                                      |
 //	free --Read--> reading --all pieces in--> summing --sum handed out--> checking --> free
 //	 ^                | failed I/O                                           ^
 //	 +---- failing <--+  (waits for the other pieces)                        |
@@ -26,7 +28,7 @@ var readMoves = moves{
 	readReading:  to(readFailing, readSumming, readFree),
 	readFailing:  to(readFree),
 	readSumming:  to(readChecking),
-	readChecking: to(readFree),
+	readChecking: to(readFree, readReading),
 }
 
 // String names the state.
@@ -56,6 +58,7 @@ type read struct {
 	state    readState
 	class    uint8
 	spared   bool // it fails for no fault of its record
+	again    bool // it is read once more, because what came did not have the record's checksum
 }
 
 // issuing says that reads are still to be handed out.
@@ -271,15 +274,29 @@ func (l *Log) readSumDone(i uint32, sum uint64, ok bool) {
 	switch {
 	case !ok: // the memory could not be read: no fault of the record
 		l.endRead(i, ResultIO)
+	case sum != r.sum && !r.again && l.health != healthStalled && l.unchanged(r):
+		l.readAgain(i)
 	case sum != r.sum:
 		l.badRecord(r)
 		l.endRead(i, ResultMiss)
 	case l.owed > 0 || !l.unchanged(r):
 		l.endRead(i, ResultMiss)
 	default:
+		if r.again {
+			l.stats.Rereads++
+		}
 		l.stats.ReadBytes += uint64(r.size)
 		l.endRead(i, ResultOK)
 	}
+}
+
+// readAgain reads the value of read i once more, into the memory that it was read to: that is others' too, who may have
+// exchanged its pages while the disk wrote to the former ones. Its record would go for that.
+func (l *Log) readAgain(i uint32) {
+	r := l.reads.at(i)
+	move(readMoves, "read", &r.state, readReading)
+	r.again, r.issued = true, 0
+	l.readWork.push(&l.reads, i)
 }
 
 // readCopied takes the result of copying what read i read to where it is wanted.
@@ -346,7 +363,7 @@ func (l *Log) startRead() *IO {
 		})
 	}
 	io := IO{
-		Kind: IORead, Load: true, Mem: Mem{Off: r.dst.Off + r.issued, Len: n},
+		Kind: IORead, Load: true, Again: r.again, Mem: Mem{Off: r.dst.Off + r.issued, Len: n},
 		Addr: Addr{Segment: l.segs[r.segment].id, Off: int64(r.at)*unit + r.issued},
 	}
 	r.issued += n

@@ -8,6 +8,7 @@ type Stats struct {
 	PutErrors, Superseded   uint64 // puts that failed, and that were overtaken
 	Reads, ReadBytes        uint64 // reads verified
 	ReadMisses, BadRecords  uint64 // reads that ended without a value; of these, records that failed to verify or read
+	Rereads                 uint64 // reads verified that were not at first, but when the bytes were read once more
 	ReadIOs                 uint64 // reads of files begun for them
 	ReadDepths              uint64 // sum over these of how many were in flight as it began, it included: see ReadDepth
 	Tombstones, Clears      uint64 // delete and clear records written

@@ -83,6 +83,9 @@ type IO struct {
 	Mem  Mem
 	From Mem  // of a copy
 	Load bool // somebody waits for a read
+	// Again: of a read, that what came the first time was not what was written. Where the kernel knows the memory by its pages
+	// (registered buffers), they may have been exchanged: the driver should have it look anew.
+	Again bool
 }
 
 // An OutcomeKind says which request an [Outcome] answers.

@@ -215,6 +215,7 @@ func (m *Metrics) eachDisk(f func(name string, value uint64)) {
 	f("l2_read_depths_total", d.ReadDepths)
 	f("l2_read_misses_total", d.ReadMisses)
 	f("l2_bad_records_total", d.BadRecords)
+	f("l2_rereads_total", d.Rereads)
 	f("l2_tombstones_total", d.Tombstones)
 	f("l2_evicted_segments_total", d.EvictedSegments)
 	f("l2_evicted_records_total", d.EvictedRecords)
