@@ -14,7 +14,7 @@ func (e *Engine) onFrame(id ConnID, h *proto.Header, body []byte) {
 	}
 	r := requestOf(c, h)
 	if h.Op == proto.OpHello && !h.Reply() {
-		e.onHello(c, &r, body)
+		e.onHello(c, &r, h.Payload(), body)
 		return
 	}
 	if st := e.admit(c, h); st != proto.StatusOK {
@@ -74,10 +74,10 @@ func (e *Engine) admit(c *conn, h *proto.Header) proto.Status {
 	switch {
 	case h.Reply():
 		return proto.StatusBadRequest
+	case c.state == connNew: // whatever it asks for
+		return proto.StatusBadRequest
 	case !h.Op.Valid():
 		return proto.StatusUnsupported
-	case c.state == connNew:
-		return proto.StatusBadRequest
 	case h.Boot != e.cfg.Boot:
 		return proto.StatusStaleEpoch
 	case h.Payload() > 0 && h.Op != proto.OpCommitStore && h.Op != proto.OpPut:

@@ -11,11 +11,28 @@ import (
 
 func TestFirstRequestMustBeHello(t *testing.T) {
 	w := newWorld(t, setup{slots: 16})
-	c := &client{w: w, id: NewConnID(5, 1)}
-	w.step(Event{Kind: EventOpen, Conn: c.id})
-	require.Equal(t, proto.StatusBadRequest, c.call(proto.OpPing, 0, nil, nil).h.Status)
+	hello := proto.AppendHello(nil, &proto.Hello{VersionMin: 1, VersionMax: 1})
+	for name, first := range map[string]func(c *client) reply{
+		"ping":                  func(c *client) reply { return c.call(proto.OpPing, 0, nil, nil) },
+		"unknown":               func(c *client) reply { return c.call(proto.Op(200), 0, nil, nil) },
+		"hello as a reply":      func(c *client) reply { return c.call(proto.OpHello, proto.FlagReply, hello, nil) },
+		"hello with a payload":  func(c *client) reply { return c.call(proto.OpHello, proto.FlagInline, hello, []byte("x")) },
+		"hello with bytes left": func(c *client) reply { return c.call(proto.OpHello, 0, append(hello, 0), nil) },
+	} {
+		w.nextID++
+		c := &client{w: w, id: NewConnID(w.nextID, 1)}
+		w.step(Event{Kind: EventOpen, Conn: c.id})
+		require.Equal(t, proto.StatusBadRequest, first(c).h.Status, name)
+		w.settle()
+		require.True(t, w.closed[c.id], name)
+	}
+	w.nextID++
+	c := w.connect(100)
+	require.Equal(t, proto.StatusBadRequest, c.call(proto.OpHello, 0, hello, nil).h.Status, "twice")
+	require.Equal(t, proto.StatusUnsupported, c.call(proto.Op(200), 0, nil, nil).h.Status)
+	require.Equal(t, proto.StatusBadRequest, c.call(proto.OpPing, proto.FlagInline, nil, []byte("x")).h.Status)
 	w.settle()
-	require.True(t, w.closed[c.id])
+	require.False(t, w.closed[c.id])
 }
 
 func TestHelloRefusals(t *testing.T) {

@@ -11,13 +11,13 @@ import (
 
 // onHello agrees on a version. It is the first request of a connection, and the only one
 // that needs no boot id.
-func (e *Engine) onHello(c *conn, r *request, body []byte) {
+func (e *Engine) onHello(c *conn, r *request, payload uint32, body []byte) {
 	var in proto.Hello
 	switch {
 	case c.state != connNew:
 		e.refuse(r, proto.StatusBadRequest)
 		return
-	case proto.ParseHello(body, &in) != nil:
+	case proto.ParseHello(body, &in) != nil, payload > 0:
 		e.refuse(r, proto.StatusBadRequest)
 		c.hangup(e)
 		return
