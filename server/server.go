@@ -75,6 +75,7 @@ func (s *Server) run() error {
 	runtime.LockOSThread() // the ring belongs to a thread
 	defer runtime.UnlockOSThread()
 	r := s.r
+	defer r.hurry()()
 	if r.dir != nil {
 		if err := r.ring.HoldFile(r.dir.LockFd()); err != nil {
 			r.log.Info("the lock on the disk tier may be free before the I/O of a killed server has ended", "err", err)
