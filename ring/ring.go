@@ -23,6 +23,9 @@ import (
 // wraps it together with the errno and names the value of kernel.io_uring_disabled.
 var ErrUnavailable = errors.New("io_uring is unavailable")
 
+// ErrTooMany tells that an io_uring has no room for so many operations; [ControlMax] says how many there may be.
+var ErrTooMany = errors.New("more operations than an io_uring takes")
+
 // Defaults of [Config].
 const (
 	DefaultOps            = 1024

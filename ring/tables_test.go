@@ -182,6 +182,15 @@ func TestConfigsThatDoNotFitAreRefused(t *testing.T) {
 		require.Error(t, err, "%+v", cfg)
 		require.NotErrorIs(t, err, ErrUnavailable)
 	}
+	for _, ops := range []int{0, 1, DefaultOps} {
+		full := Config{Ops: ops, Control: ControlMax(ops), RecvBuffers: DefaultRecvBuffers}
+		require.NoError(t, full.fits())
+		full.Control++
+		require.ErrorIs(t, full.fits(), ErrTooMany)
+	}
+	e, err := NewEpoll(Config{Control: 1 << 15})
+	require.NoError(t, err, "it has no such bound")
+	require.NoError(t, e.Close())
 	cfg := Config{RecvBuffers: 5}
 	require.NoError(t, cfg.complete())
 	require.Equal(t, Config{

@@ -56,11 +56,14 @@ func New(cfg Config) (*Uring, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
+	if err := cfg.fits(); err != nil {
+		return nil, err
+	}
 	all := cfg.Ops + 2*cfg.Control // a control operation has its own completion and that of a cancellation
-	return open(cfg, uint32(min(all, 1024)), uint32(all+cfg.RecvBuffers+1024))
+	return open(cfg, uint32(min(all, 1024)), uint32(all+cfg.RecvBuffers+queueSpare))
 }
 
-// complete fills in the defaults and checks the sizes against the kernel's limits.
+// complete fills in the defaults and checks the sizes.
 func (c *Config) complete() error {
 	if c.Ops < 0 || c.Control < 0 || c.RecvBuffers < 0 || c.RecvBufferSize < 0 || c.Workers < 0 || c.Spin < 0 || c.Look < 0 {
 		return fmt.Errorf("ring: negative size in %+v", *c)
@@ -90,9 +93,25 @@ func (c *Config) complete() error {
 			break
 		}
 	}
-	if c.Ops > queueEntriesMax || c.Control > queueEntriesMax || c.Ops+2*c.Control+c.RecvBuffers+1024 > queueEntriesMax {
-		return fmt.Errorf("ring: %d file and %d other operations with %d buffers do not fit a completion queue of %d",
-			c.Ops, c.Control, c.RecvBuffers, queueEntriesMax)
+	const sane = 1 << 24
+	if c.Ops > sane || c.Control > sane {
+		return fmt.Errorf("ring: %d file and %d other operations: more than %d", c.Ops, c.Control, sane)
+	}
+	return nil
+}
+
+// queueSpare is how many completions there is room for beside those of operations and buffers: of wake-ups and the like.
+const queueSpare = 1024
+
+// ControlMax is the most that [Config.Control] may be with a [Uring] of so many Ops and the default buffers: the completion of each
+// operation and that of its end must fit the kernel's largest queue. An [Epoll] has no such bound.
+func ControlMax(ops int) int { return (queueEntriesMax - queueSpare - DefaultRecvBuffers - ops) / 2 }
+
+// fits checks a complete config against the kernel's largest queue.
+func (c *Config) fits() error {
+	if c.Ops+2*c.Control+c.RecvBuffers+queueSpare > queueEntriesMax {
+		return fmt.Errorf("ring: %w: %d file and %d other operations with %d buffers do not fit a completion queue of %d",
+			ErrTooMany, c.Ops, c.Control, c.RecvBuffers, queueEntriesMax)
 	}
 	return nil
 }

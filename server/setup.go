@@ -28,6 +28,8 @@ const (
 	filesReserved = 40
 	// filesPerConn is what a connection needs: its socket.
 	filesPerConn = 1
+	// opsPerConn is what it takes of the ring: a receive and a send.
+	opsPerConn = 2
 	// filesPerInstance is what an instance needs, as long as its process lives: the pidfd.
 	filesPerInstance = 1
 	// connsMin is with how many connections and instances the server starts at least.
@@ -281,13 +283,17 @@ func (s *Server) openDisk() error {
 }
 
 func (s *Server) openRing() error {
+	beside := 2*s.cfg.Limits.Instances + len(s.r.listeners) + 64
 	o, err := ring.Open(s.cfg.Engine, ring.Config{
 		Ops:     diskOps,
-		Control: 2*len(s.r.conns) + 2*s.cfg.Limits.Instances + len(s.r.listeners) + 64,
+		Control: opsPerConn*len(s.r.conns) + beside,
 		Spin:    s.cfg.Spin,
 		Look:    s.cfg.Look,
 	})
 	switch {
+	case errors.Is(err, ring.ErrTooMany):
+		return fmt.Errorf("server: open an io_uring for %d connections: %w: give %d at most (--connections), or --io-engine epoll",
+			len(s.r.conns), err, (ring.ControlMax(diskOps)-beside)/opsPerConn)
 	case errors.Is(err, unix.ENOMEM):
 		return fmt.Errorf("server: open an io_uring: %w: raise the limit on locked memory (ulimit -l) to 1 MiB at least, or free some memory", err)
 	case errors.Is(err, ring.ErrUnavailable):
