@@ -79,20 +79,11 @@ func (p *adaptive) unlink(i uint32) {
 	p.queues.remove(i)
 }
 
-// rule is what the next victim goes by. What S3-FIFO keeps is the most unlike what least
-// recently used does: it is followed only as far as the pool can afford to.
-func (p *adaptive) rule() int {
-	if p.shadow.best == ruleQueues && p.shadow.debt.bound(p.shadow.room(&p.scale)) {
-		return ruleRecency
-	}
-	return p.shadow.best
-}
-
 func (p *adaptive) victim() uint32 {
 	if p.count == 0 {
 		return 0
 	}
-	rule := p.rule()
+	rule := p.shadow.rule(&p.scale)
 	switch rule {
 	case ruleQueues:
 		return p.queues.victim()
@@ -127,7 +118,7 @@ func (p *adaptive) evict(i, hash uint32) {
 	if small && p.queues.flags[i]&inOut == 0 {
 		p.ghosts.evictions.tick(p.scale.room, turnSteps)
 	}
-	if p.rule() != ruleQueues && p.queues.demote() {
+	if p.shadow.rule(&p.scale) != ruleQueues && p.queues.demote() {
 		p.ghosts.evictions.tick(p.scale.room, turnSteps)
 	}
 	p.ghosts.put(hash, &p.traits[i], small, &p.scale, 2, p.now)

@@ -323,6 +323,7 @@ func TestSampleKnowsWhatThePoolHas(t *testing.T) {
 func TestCacheOfRecencyIsThePoolWhileItIsFollowed(t *testing.T) {
 	tab := newTableWith(PolicyAdaptive, 100, 400)
 	s := tab.policy.(*adaptive).shadow
+	s.best = ruleRecency
 	for i := range uint64(20_000) {
 		tab.Chain()
 		useBlock(t, tab, i%90+i/200) // a window that slides: no rule serves it better
@@ -359,6 +360,42 @@ func TestWhatTheSmallQueueWouldEvictGoesFirst(t *testing.T) {
 	require.NoError(t, q.order.check(func(uint32) bool { return true }))
 }
 
+func TestARuleIsFollowedAsFarAsItCanBeAfforded(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		best   int
+		proven bool
+		debt   debt
+		credit float64
+		want   int
+	}{
+		{"nothing is owed", 0, false, debt{uses: 1000}, 0, 0},
+		{"a frequency that has proven nothing, and what is lacked may all be missed", 0, false, debt{uses: 1000, lacks: 20, reused: 600, left: 400}, 0, ruleRecency},
+		{"the same, of the room's few", 0, false, debt{uses: 1000, lacks: 3, reused: 600, left: 400}, 0, 0},
+		{"the same, proven", 0, true, debt{uses: 1000, lacks: 20, reused: 600, left: 400}, 0, 0},
+		{"S3-FIFO with some that are lacked", ruleQueues, true, debt{uses: 1000, lacks: 3, reused: 600, left: 400}, 0, ruleRecency},
+		{"the same, which will pay it back", ruleQueues, true, debt{uses: 1000, lacks: 3, reused: 600, left: 400}, 10, ruleQueues},
+		{"recency", ruleRecency, false, debt{uses: 1000, hits: 10}, 0, ruleRecency},
+	} {
+		p := newAdaptive(1000)
+		p.scale.fit(1000)
+		p.shadow.best, p.shadow.proven, p.shadow.debt, p.shadow.credit = c.best, c.proven, c.debt, c.credit
+		require.Equal(t, c.want, p.shadow.rule(&p.scale), c.name)
+	}
+}
+
+func TestALeadIsPaidOutOnlyIfItIsSure(t *testing.T) {
+	var y tally
+	hits := [rules]int{ruleQueues: 3, ruleRecency: 1}
+	y.add(&hits, 100, 1)
+	require.Zero(t, y.gain(ruleQueues, ruleRecency), "one time tells nothing")
+	for range 99 {
+		y.add(&hits, 100, 1)
+	}
+	require.InDelta(t, (200-surely*20)/10000, y.gain(ruleQueues, ruleRecency), 1e-9)
+	require.Zero(t, y.gain(ruleRecency, ruleQueues))
+}
+
 func TestADebtIsBound(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -373,9 +410,13 @@ func TestADebtIsBound(t *testing.T) {
 		{"of what was lacked all was missed", debt{uses: 1000, lacks: 3, missed: 1000}, true},
 		{"what the pool had more pays for what it lacks", debt{uses: 1000, hits: -100, lacks: 90, missed: 10}, false},
 	} {
-		require.Equal(t, c.want, c.debt.bound(1000), c.name)
+		require.Equal(t, c.want, c.debt.bound(1000, 0), c.name)
+		require.False(t, c.debt.bound(1000, 1000), "%s, but the credit is large", c.name)
 	}
-	d := debt{missed: 4, spared: 2, reused: 8, left: 6, hits: 5, uses: 9, lacks: 7}
+	d := debt{hits: 5, uses: 1000}
+	require.True(t, d.within(0.003, 1000), "a share of the uses and of two rooms'")
+	require.False(t, d.within(0.001, 1000))
+	d = debt{missed: 4, spared: 2, reused: 8, left: 6, hits: 5, uses: 9, lacks: 7}
 	d.age(0.5)
 	require.Equal(t, debt{missed: 2, spared: 1, reused: 4, left: 3, hits: 5, uses: 9, lacks: 7}, d)
 }

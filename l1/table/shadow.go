@@ -18,14 +18,6 @@ const (
 	// samplesEach is how many samples there are for each member that a cache may
 	// have: more than there are caches.
 	samplesEach = 8
-	// lifeRooms, longRooms and shortRooms are the half-lives of the rules' hits, in
-	// uses for each object that the cache has room for.
-	lifeRooms  = 128
-	longRooms  = 16
-	shortRooms = 2
-
-	// ahead is a lead, in standard deviations, of more than chance explains.
-	ahead = 1.0
 )
 
 // A sample is one object of the sample, whether or not a shadow cache has it.
@@ -70,8 +62,10 @@ type shadow struct {
 	life     tally
 	long     tally
 	short    tally
-	best     int // of all
-	bestRate int // of the speeds
+	best     int     // of all
+	bestRate int     // of the speeds
+	proven   bool    // best is ahead of recency for long
+	credit   float64 // hits that S3-FIFO may owe because of its lead, see debt.bound
 }
 
 func newShadow(objects int) *shadow {
@@ -79,7 +73,7 @@ func newShadow(objects int) *shadow {
 	s := &shadow{
 		samples: make([]sample, n+1), heads: make([]uint32, 1<<bits.Len(uint(n))),
 		spent: newRings(n, 1), recency: newRings(n, 1), queues: newQueues(n), turn: 1,
-		best: ruleRecency, bestRate: 1,
+		best: firstRule, bestRate: firstRule,
 	}
 	for k := range s.grades {
 		s.grades[k] = newRings(n, grades)
@@ -335,89 +329,6 @@ func (s *shadow) drop(i uint32) {
 	*at = p.next
 	*p = sample{next: s.spare}
 	s.spare = i
-}
-
-// A tally is the hits of each rule, old ones counting less.
-type tally struct {
-	hits   [rules]float64
-	spread [rules][rules]float64 // sum of the squares of the differences of two rules
-}
-
-// add takes in what came since the last time, older hits counting keep times.
-func (y *tally) add(hits *[rules]int, keep float64) {
-	for a := range rules {
-		y.hits[a] = y.hits[a]*keep + float64(hits[a])
-		for b := range rules {
-			d := float64(hits[a] - hits[b])
-			y.spread[a][b] = y.spread[a][b]*keep + d*d
-		}
-	}
-}
-
-// lead is how far rule a is ahead of b, in standard deviations of what chance would
-// do. The uses of one request go together, so that their number alone would tell
-// too little of that.
-func (y *tally) lead(a, b int) float64 {
-	if d := y.spread[a][b]; d > 0 {
-		return (y.hits[a] - y.hits[b]) / math.Sqrt(d)
-	}
-	return 0
-}
-
-// decide chooses the rule to follow.
-func (s *shadow) decide(sc *scale) {
-	room, uses := float64(s.room(sc)), float64(s.uses)
-	s.uses = 0
-	s.life.add(&s.hits, math.Exp2(-uses/(lifeRooms*room)))
-	s.long.add(&s.hits, math.Exp2(-uses/(longRooms*room)))
-	s.short.add(&s.hits, math.Exp2(-uses/(shortRooms*room)))
-	clear(s.hits[:])
-	s.debt.uses += uses
-	s.debt.age(math.Exp2(-uses / (debtRooms * room)))
-	if s.best < speeds && !s.affords(s.best, debtMost) {
-		s.best = ruleRecency
-		return
-	}
-	for k := range rules {
-		now := s.best
-		if now == ruleQueues && k < speeds && s.debt.bound(s.room(sc)) {
-			now = ruleRecency // see adaptive.rule
-		}
-		if now == ruleRecency && k < speeds && !s.affords(k, debtMost/2) {
-			continue
-		}
-		if s.better(k, now) {
-			s.best = k
-		}
-		if k < speeds && s.better(k, s.bestRate) {
-			s.bestRate = k
-		}
-	}
-	if s.best < speeds {
-		s.bestRate = s.best
-	}
-}
-
-// better says whether to follow rule a rather than b: it has served more in all that
-// is remembered and of late not clearly less, or it has served clearly more for
-// long, or of late. Two frequencies keep mostly the same objects, so that a change
-// between them costs little and takes less to be worth it.
-func (s *shadow) better(a, b int) bool {
-	if a == b {
-		return false
-	}
-	enough := ahead
-	if a < speeds && b < speeds {
-		enough = 0.7
-	}
-	short, long := s.short.lead(a, b), s.long.lead(a, b)
-	return short > 2 || short > -1 && (long > 2 || long > 0 && s.life.lead(a, b) > enough)
-}
-
-// affords says whether frequency k may be followed: the pool has, in all, not served less
-// than recency would have by more than a share of the uses, or k is ahead of it.
-func (s *shadow) affords(k int, share float64) bool {
-	return s.debt.within(share) || s.long.lead(k, ruleRecency) > ahead
 }
 
 func (s *shadow) check() error {
