@@ -173,3 +173,42 @@ func cpuTime() time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// Others ask whether the loop's thread should go before them: while it is at work, and when something has come that it has not taken.
+func TestTheLoopIsDueWhileItWorksAndWhenSomethingHasCome(t *testing.T) {
+	for _, engine := range []ring.Engine{ring.EngineUring, ring.EngineEpoll} {
+		t.Run(engine.String(), func(t *testing.T) {
+			u := openEngine(t, engine, ring.Config{Ops: 8, Control: 8})
+			a, b := pair(t)
+			u.Recv(ring.NewTag(1, 1), a)
+			require.NoError(t, u.Submit())
+			saw := make(chan bool, 1)
+			watch := func(want bool) {
+				got := u.Due()
+				for end := time.Now().Add(20 * time.Second); got != want && time.Now().Before(end); got = u.Due() {
+				}
+				saw <- got == want
+			}
+			_, err := unix.Write(b, []byte("x"))
+			require.NoError(t, err)
+			go watch(true)
+			require.True(t, <-saw, "something has come")
+			for i := range 4 {
+				got, err := u.Wait(make([]ring.Completion, 0, 8))
+				require.NoError(t, err)
+				require.Len(t, got, 1)
+				if i > 0 {
+					require.True(t, <-saw, "it slept")
+				}
+				require.True(t, u.Due(), "it is at work")
+				if i == 3 {
+					break
+				}
+				go func() {
+					watch(false)
+					_, _ = unix.Write(b, []byte("x")) // what the next Wait waits for
+				}()
+			}
+		})
+	}
+}

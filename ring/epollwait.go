@@ -11,8 +11,15 @@ import (
 // Expect implements [Interface]. To look takes a system call here.
 func (e *Epoll) Expect() {}
 
-// Due implements [Interface]. What is told without a system call is what the goroutines have done on files.
-func (e *Epoll) Due() bool { return e.reads.finished.Load() || e.writes.finished.Load() }
+// Due implements [Interface]. While the loop sleeps it takes a system call: the set is ready when something in it is.
+func (e *Epoll) Due() bool {
+	if !e.sleeping.Load() || e.reads.finished.Load() || e.writes.finished.Load() {
+		return true
+	}
+	p := [1]unix.PollFd{{Fd: int32(e.fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(p[:], 0)
+	return n > 0 && err == nil
+}
 
 // Submit implements [Interface].
 func (e *Epoll) Submit() error {

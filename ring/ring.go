@@ -180,8 +180,8 @@ type Interface interface {
 
 	// Due tells that the loop is at work or has something to do: what came is not handed out yet, or Wait has handed out something
 	// and was not called again. Any goroutine may ask, before Close: one that works long and shares a processor with the loop's
-	// thread should let that run first, which the scheduler may not see to. It costs three looks at memory. A ring that cannot tell
-	// without a system call may say no.
+	// thread should let that run first, which the scheduler may not see to. It costs three looks at memory, or a system call. A ring
+	// that cannot tell says no.
 	Due() bool
 
 	// Expect tells that somebody is about to ask for more, so that to look for that for a short time (Config.Look) is better than
