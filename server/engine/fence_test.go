@@ -113,7 +113,8 @@ func TestWhatASweepHasNotReachedIsClearedAllTheSame(t *testing.T) {
 	w.fillTable(a)
 
 	staged := a.prepared(a.prepare(0, slotSize, "staged"))
-	load := b.lookup(proto.LookupHold|proto.LookupLoad|proto.LookupSlots, time.Hour, "old")
+	a.store(0, "held")
+	load := b.lookup(proto.LookupHold|proto.LookupLoad|proto.LookupSlots, time.Hour, "held", "old")
 	_, there = b.take(load)
 	require.False(t, there)
 	clear := a.post(proto.OpClear, 0, proto.AppendClear(nil, &proto.Clear{}), nil)
