@@ -26,6 +26,7 @@ const (
 	halfConns   = 256      // connections that send the first part of a large frame, more than the server has memory for
 	halfSize    = 300_000  // bytes of that part, of which
 	wholeSize   = 500_000  // would be the whole body
+	halfStore   = 1 << 20  // bytes of an object of which half is sent
 	slowPause   = 20 * time.Millisecond
 	burst       = 256 // requests that are sent at once
 	lookupKeys  = 512
@@ -318,9 +319,18 @@ func (x *assault) stores() {
 	})
 }
 
-// halves sends the first part of large frames, and opens other connections in the place of those that were closed for it.
+// halves sends the first part of large frames, and opens other connections in the place of those that were closed for it. On
+// some the frame is a store, which has its slot already.
 func (x *assault) halves() {
 	x.each(halfConns, func(p *peer) error {
+		if p.RemoteAddr().Network() == "unix" && x.r.IntN(2) == 0 {
+			if err := x.enrol(p); err != nil {
+				return err
+			}
+			x.key++
+			put := p.frame(proto.OpPut, proto.AppendPut(nil, &proto.Put{Key: keyOf(x.key)}), make([]byte, halfStore))
+			return p.send(put[:len(put)/2], 0)
+		}
 		if err := p.greet(); err != nil {
 			return err
 		}

@@ -93,7 +93,7 @@ var helloFrame = proto.AppendFrame(nil, proto.Header{Op: proto.OpHello, Request:
 func (p *peer) register(id uint64) error {
 	err := p.send(p.frame(proto.OpRegister, proto.AppendRegister(nil, &proto.Register{
 		Instance: id, Want: proto.TransportInline, Name: "attacker", Namespace: "attack",
-		Layouts: []proto.Layout{{Name: "attack", Size: attackSize}},
+		Layouts: []proto.Layout{{Name: "attack", Size: halfStore}},
 	}), nil), 1)
 	if err == nil {
 		_, err = p.read()

@@ -161,7 +161,7 @@ func New(cfg Config, host Host) (*Engine, error) {
 	for i := range e.conns {
 		e.conns[i].inst = none
 	}
-	e.claims.of = make(map[owner]claim)
+	e.claims.of = make(map[owner]uint32)
 	for i := range e.transfers {
 		e.transfers[i].instNext = listNext(i, len(e.transfers))
 	}

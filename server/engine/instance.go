@@ -67,7 +67,8 @@ type instance struct {
 	id          uint64
 	incarnation uint32
 	pid         int32
-	owner       owner // who registered it
+	owner       owner  // who registered it
+	claim       uint32 // what that has, in Engine.claims
 	created     time.Duration
 	seen        time.Duration // when its last request was read
 	space       uint32        // index of its namespace
@@ -104,10 +105,19 @@ func (i *instance) sameProcess(p *Peer, shared bool) bool {
 
 // mayOwn says whether instance i may have one more entry, of size bytes. One instance gets
 // half of the tables of entries and of objects at most, so that one that never gives back does not keep out the rest:
-// objects of no bytes, or of few, fill these and not the pool.
+// objects of no bytes, or of few, fill these and not the pool. When most is taken, all instances of a process count as one.
 func (e *Engine) mayOwn(i *instance, size int64) bool {
 	return e.entryFree != none && i.entries < uint32(min(e.cfg.Entries, e.cfg.Objects)/2) &&
-		(i.owned() == 0 || i.owned()+size <= e.cfg.InstanceCap)
+		(i.owned() == 0 || i.owned()+size <= e.cfg.InstanceCap) && !e.crowdsMemory(i, size)
+}
+
+// counted notes that i has so many entries more, and so many bytes of staged, held and quarantined slots; less if they are negative.
+func (e *Engine) counted(i *instance, entries int32, bytes int64) {
+	i.entries += uint32(entries)
+	for _, c := range [...]*claim{&e.claims.list[i.claim], &e.claims.sum} {
+		c.entries += uint32(entries)
+		c.bytes += bytes
+	}
 }
 
 // watchID names the instance to the host.
@@ -172,7 +182,7 @@ func (e *Engine) newInstance(o owner) uint32 {
 		i := &e.insts[x]
 		*i = instance{generation: i.generation + 1, first: none, last: none, created: e.now, seen: e.now, owner: o}
 		i.moveTo(instLive)
-		e.claims.move(o, 0, 1)
+		i.claim = e.claims.move(o, 0, 1)
 		e.watchSilence(uint32(x))
 		e.instUsed = max(e.instUsed, uint32(x)+1)
 		return uint32(x)

@@ -86,21 +86,34 @@ func (e *Engine) checkOps(holds map[table.Ref]uint32) error {
 	return nil
 }
 
-// checkClaims counts the places that owners have.
+// checkClaims counts what owners have.
 func (e *Engine) checkClaims() error {
-	real := claims{of: make(map[owner]claim)}
+	real, all := make(map[owner]claim), claim{}
+	add := func(o owner, d claim) {
+		c := real[o]
+		c.add(d)
+		real[o] = c
+		all.add(d)
+	}
 	for n := range e.conns {
 		if c := &e.conns[n]; c.inst != none {
-			real.move(c.owner(), 1, 0)
+			add(c.owner(), claim{conns: 1})
 		}
 	}
 	for x := range e.insts {
 		if i := &e.insts[x]; i.state != instFree {
-			real.move(i.owner, 0, 1)
+			add(i.owner, claim{insts: 1, transfers: i.open, entries: i.entries, parked: i.parked, bytes: i.owned()})
+			if at, ok := e.claims.of[i.owner]; !ok || at != i.claim {
+				return fmt.Errorf("engine: instance %d counts for owner %d, and its owner is %d", i.id, i.claim, at)
+			}
 		}
 	}
-	if real.sum != e.claims.sum || !maps.Equal(real.of, e.claims.of) {
-		return fmt.Errorf("engine: owners have %v, and %v is counted", real, e.claims)
+	counted := make(map[owner]claim)
+	for o := range e.claims.of {
+		counted[o] = e.claims.claimOf(o)
+	}
+	if all != e.claims.sum || !maps.Equal(real, counted) {
+		return fmt.Errorf("engine: owners have %v, and %v is counted", real, counted)
 	}
 	return nil
 }

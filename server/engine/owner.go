@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/slotcache/slotcache/server/access"
+import (
+	"fmt"
+
+	"github.com/slotcache/slotcache/server/access"
+)
 
 // An owner is who registers: a process, or, where the kernel does not tell which, whoever has a token.
 type owner struct {
@@ -16,31 +20,73 @@ func (c *conn) owner() owner {
 	return owner{token: c.token}
 }
 
-// A claim is how many places in the tables one owner has, and of all the sum.
+// A claim is what one owner has of what is bounded, and of all the sum. All but connections are its instances' together, ended ones
+// that own something still among them.
 type claim struct {
-	conns uint32 // connections that registered
-	insts uint32 // instances, ended ones included that own something still
+	conns     uint32 // connections that registered
+	insts     uint32 // instances
+	transfers uint32 // open ones
+	entries   uint32 // of them
+	parked    uint32 // waiting requests
+	bytes     int64  // staged, held and quarantined
 }
 
-// claims are the places that owners have. Those who registered never give way to others, so one alone must not have
-// all there are.
+// add adds what is to be had in the one sum and in the other.
+func (c *claim) add(d claim) {
+	c.conns += d.conns
+	c.insts += d.insts
+	c.transfers += d.transfers
+	c.entries += d.entries
+	c.parked += d.parked
+	c.bytes += d.bytes
+}
+
+// claims are what owners have, by index. Those who registered never give way to others, so one alone must not have
+// all there is, however many instances it makes of itself.
 type claims struct {
-	sum claim
-	of  map[owner]claim
+	sum  claim
+	list []claim
+	free []uint32
+	of   map[owner]uint32 // those with a connection or an instance
 }
 
-// move changes what o has.
-func (s *claims) move(o owner, conns, insts int32) {
-	c := s.of[o]
-	for _, at := range []*claim{&c, &s.sum} {
-		at.conns += uint32(conns)
-		at.insts += uint32(insts)
+// move changes what o has, and says which of the list that is.
+func (s *claims) move(o owner, conns, insts int32) uint32 {
+	x, ok := s.of[o]
+	switch n := len(s.free); {
+	case ok:
+	case n > 0:
+		x = s.free[n-1]
+		s.free = s.free[:n-1]
+	default:
+		x = uint32(len(s.list))
+		s.list = append(s.list, claim{})
 	}
-	if c == (claim{}) {
+	s.of[o] = x
+	c := &s.list[x]
+	s.change(x, claim{conns: uint32(conns), insts: uint32(insts)})
+	if c.conns == 0 && c.insts == 0 {
+		if *c != (claim{}) {
+			panic(fmt.Sprintf("engine: an owner goes and has %+v", *c))
+		}
 		delete(s.of, o)
-		return
+		s.free = append(s.free, x)
 	}
-	s.of[o] = c
+	return x
+}
+
+// change adds to what the owner with an index has. What is taken off is added with a sign that wraps around.
+func (s *claims) change(x uint32, d claim) {
+	s.list[x].add(d)
+	s.sum.add(d)
+}
+
+// claimOf is what an owner has.
+func (s *claims) claimOf(o owner) claim {
+	if x, ok := s.of[o]; ok {
+		return s.list[x]
+	}
+	return claim{}
 }
 
 // crowds says that an owner of mine out of all places must not have one more: it has half of them, and three quarters are
@@ -51,10 +97,28 @@ func crowds(mine, taken uint32, places int) bool {
 
 // crowdsConns says that c must not be the connection of an instance, for the sake of others.
 func (e *Engine) crowdsConns(c *conn) bool {
-	return c.inst == none && crowds(e.claims.of[c.owner()].conns, e.claims.sum.conns, len(e.conns))
+	return c.inst == none && crowds(e.claims.claimOf(c.owner()).conns, e.claims.sum.conns, len(e.conns))
 }
 
 // crowdsInstances says that the peer of c must not have one more instance, for the sake of others.
 func (e *Engine) crowdsInstances(c *conn) bool {
-	return crowds(e.claims.of[c.owner()].insts, e.claims.sum.insts, len(e.insts))
+	return crowds(e.claims.claimOf(c.owner()).insts, e.claims.sum.insts, len(e.insts))
+}
+
+// crowdsMemory says that the owner of i must not have one more entry, of size bytes, for the sake of others: with all its instances
+// together it has what one may have, or half of the entries, and three quarters of all are taken.
+func (e *Engine) crowdsMemory(i *instance, size int64) bool {
+	mine, all := &e.claims.list[i.claim], &e.claims.sum
+	return mine.bytes > 0 && mine.bytes+size > e.cfg.InstanceCap && all.bytes+size > e.cfg.Pool.Size/4*3 ||
+		crowds(mine.entries, all.entries, min(e.cfg.Entries, e.cfg.Objects))
+}
+
+// crowdsTransfers says that the owner of i must not have one more transfer, for the sake of others.
+func (e *Engine) crowdsTransfers(i *instance) bool {
+	return crowds(e.claims.list[i.claim].transfers, e.claims.sum.transfers, e.cfg.Transfers)
+}
+
+// crowdsParked says that the owner of i must not have one more waiting request, for the sake of others.
+func (e *Engine) crowdsParked(i *instance) bool {
+	return crowds(e.claims.list[i.claim].parked, e.claims.sum.parked, e.cfg.Parked)
 }

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -68,6 +70,96 @@ func TestOneProcessLeavesPlacesToOthers(t *testing.T) {
 			require.NoError(t, w.e.CheckInvariants())
 		})
 	}
+}
+
+// One process with several instances has several shares: together they have what one may have once three quarters of all
+// are taken, of memory, of entries, of transfers and of requests that wait, and there is a quarter for others.
+func TestSeveralInstancesOfAProcessShareWhatOneMayHave(t *testing.T) {
+	const pid, instances = 7, 4
+	prepare := func(c *client, size uint64, keys []string) (transfer uint64, n int) {
+		r := c.call(proto.OpPrepareStore, 0, proto.AppendPrepareStore(nil, &proto.PrepareStore{Keys: testKeys(keys...), Sizes: slices.Repeat([]uint64{size}, len(keys))}), nil)
+		if r.h.Status == proto.StatusBusy { // there is no transfer to be had
+			return 0, 0
+		}
+		var out proto.PrepareStoreReply
+		require.NoError(t, proto.ParsePrepareStoreReply(r.body, &out))
+		for _, res := range out.Results {
+			if res.Status != proto.StatusReserved {
+				require.Equal(t, proto.StatusBusy, res.Status)
+				break
+			}
+			n++
+		}
+		return out.Transfer, n
+	}
+	reserved := func(c *client, size uint64, keys []string) int { _, n := prepare(c, size, keys); return n }
+	for name, c := range map[string]struct {
+		setup  setup
+		most   int // that the process is given
+		others int // that another is then
+		take   func(c *client, n int) int
+	}{
+		"memory": {setup{slots: 64}, 48, 16, func(c *client, n int) int { return reserved(c, slotSize, names(fmt.Sprint(n, "-"), 16)) }},
+		"memory that is held": {setup{slots: 64}, 48, 16, func(c *client, n int) int {
+			keys := names(fmt.Sprint("h", n, "-"), 16)
+			transfer, granted := prepare(c, slotSize, keys)
+			if granted > 0 {
+				require.Equal(t, proto.StatusOK, c.commit(transfer))
+				require.EqualValues(t, granted, c.found(c.lookup(proto.LookupHold|proto.LookupSlots, 0, keys[:granted]...)).Hits)
+			}
+			return granted
+		}},
+		"entries": {setup{slots: 64, cfg: Config{Entries: 64, Objects: 64, Transfers: 32}}, 48, 16, func(c *client, n int) int { return reserved(c, 0, names(fmt.Sprint(n, "-"), 16)) }},
+		"transfers": {setup{slots: 64, cfg: Config{Transfers: 64}}, 48, 16, func(c *client, n int) (got int) {
+			for k := range 16 {
+				got += reserved(c, 0, names(fmt.Sprint(n, "-", k, "-"), 1))
+			}
+			return got
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, c.setup)
+			var mine []*client
+			for n := range instances {
+				mine = append(mine, w.workerIn(uint64(n+1), pid, fmt.Sprint("space", n)))
+			}
+			granted := 0
+			for n, a := range mine {
+				granted += c.take(a, n)
+			}
+			require.Equal(t, c.most, granted)
+			require.Equal(t, c.others, c.take(w.worker(100, 200), 100), "another process")
+			for x, a := range mine[:2] {
+				a.close()
+				w.step(Event{Kind: EventGone, Watch: w.e.watchID(uint32(x))})
+			}
+			require.Equal(t, 16, c.take(mine[2], 5), "what it gave back it may have again")
+			require.NoError(t, w.e.CheckInvariants())
+		})
+	}
+}
+
+// The requests of one process that wait are bounded over all its instances, when three quarters of all places are taken.
+func TestSeveralInstancesOfAProcessDoNotTakeAllPlacesToWait(t *testing.T) {
+	w := newWorld(t, setup{slots: 8, grown: 4, cfg: Config{Parked: 16, InstanceCap: 1 << 40}})
+	first := w.worker(1, 7)
+	first.prepared(first.prepare(0, slotSize, names("full", 4)...))
+	waits := 0
+	for n := range 4 {
+		c := w.workerIn(uint64(2+n), 7, fmt.Sprint("space", n))
+		for k := range 4 {
+			id := c.prepare(time.Minute, slotSize, fmt.Sprint("wait", n, k))
+			if _, answered := c.take(id); !answered {
+				waits++
+			}
+		}
+	}
+	require.Equal(t, 12, waits)
+	other := w.worker(100, 200)
+	for k := range 4 {
+		other.waits(other.prepare(time.Minute, slotSize, fmt.Sprint("other", k)))
+	}
+	require.NoError(t, w.e.CheckInvariants())
 }
 
 // Thousands of namespaces push others out: those that never held anything go first, then those left longest ago; one

@@ -39,7 +39,7 @@ const parkedBodyKept = 64 << 10
 // time is over, or too many wait already.
 func (e *Engine) park(r *request, x, t uint32, l layout, until time.Duration, body []byte) uint32 {
 	n := e.parkedFree
-	if until <= e.now || n == none || e.insts[x].parked >= uint32(e.cfg.ParkedCap) {
+	if until <= e.now || n == none || e.insts[x].parked >= uint32(e.cfg.ParkedCap) || e.crowdsParked(&e.insts[x]) {
 		return none
 	}
 	p := &e.parked[n]
@@ -69,6 +69,7 @@ func (e *Engine) park(r *request, x, t uint32, l layout, until time.Duration, bo
 		e.parked[next].prev = n
 	}
 	e.insts[x].parked++
+	e.claims.change(e.insts[x].claim, claim{parked: 1})
 	e.timers.set(uint32(len(e.transfers))+n, until)
 	e.counters.Parked++
 	return n
@@ -92,7 +93,9 @@ func (e *Engine) unpark(n uint32) {
 	} else {
 		e.parked[p.next].prev = p.prev
 	}
-	e.insts[p.inst].parked--
+	i := &e.insts[p.inst]
+	i.parked--
+	e.claims.change(i.claim, claim{parked: ^uint32(0)})
 	p.waiting = false
 	if cap(p.body) > parkedBodyKept {
 		p.body = nil

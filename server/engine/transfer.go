@@ -193,7 +193,7 @@ func (n *entry) moveTo(s entryState) {
 func (e *Engine) beginTransfer(x uint32, kind transferKind) uint32 {
 	t := e.transferFree
 	i := &e.insts[x]
-	if t == none || i.open >= uint32(e.cfg.Transfers/2) {
+	if t == none || i.open >= uint32(e.cfg.Transfers/2) || e.crowdsTransfers(i) {
 		return none
 	}
 	p := &e.transfers[t]
@@ -215,6 +215,7 @@ func (e *Engine) beginTransfer(x uint32, kind transferKind) uint32 {
 	}
 	i.last = t
 	i.open++
+	e.claims.change(i.claim, claim{transfers: 1})
 	e.transfersOpen++
 	return t
 }
@@ -239,7 +240,7 @@ func (e *Engine) addEntry(t uint32, ref table.Ref, s entryState, pos uint32) uin
 	p.count++
 	p.bytes += q.size
 	i := &e.insts[p.inst]
-	i.entries++
+	e.counted(i, 1, q.size)
 	if s == entryStaged {
 		i.staged += q.size
 	} else {
@@ -300,7 +301,7 @@ func (e *Engine) freeEntry(p *transfer, n uint32) {
 		e.table.Release(q.ref)
 	}
 	e.memoryFreed = true
-	i.entries--
+	e.counted(i, -1, -q.size)
 	p.count--
 	p.bytes -= q.size
 	q.moveTo(entryFree)
@@ -343,7 +344,7 @@ func (e *Engine) publishEntries(t uint32, sums []uint64) (published uint32) {
 			e.stored(q.ref)
 		}
 		i.staged -= q.size
-		i.entries--
+		e.counted(i, -1, -q.size)
 		p.count--
 		p.bytes -= q.size
 		q.moveTo(entryFree)
@@ -382,6 +383,7 @@ func (e *Engine) endTransfer(t uint32) {
 	p.instNext = e.transferFree
 	e.transferFree = t
 	i.open--
+	e.claims.change(i.claim, claim{transfers: ^uint32(0)})
 	e.transfersOpen--
 	e.join(p.inst)
 }
