@@ -139,8 +139,24 @@ func openTCP(addr string) (listener, error) {
 	if err != nil {
 		return listener{}, fmt.Errorf("server: listen on tcp:%s: %w", addr, err)
 	}
+	tuneTCP(fd)
 	at, ok := l.Addr().(*net.TCPAddr)
 	return listener{addr: "tcp:" + l.Addr().String(), fd: fd, open: !ok || !at.IP.IsLoopback()}, nil
+}
+
+// tuneTCP has replies go at once, and a peer noticed whose machine is gone, on all connections that come by a listening socket: they
+// inherit it, all but what limitTCP sets. Without it they still work.
+func tuneTCP(fd int) {
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAlive/time.Second))
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAlive/time.Second))
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3)
+}
+
+// limitTCP bounds for how long a connection's peer may not acknowledge what it is sent.
+func limitTCP(fd int) {
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(4*keepAlive/time.Millisecond))
 }
 
 // orLoopback names the host of HOST:PORT where none is given: all addresses have a name, 0.0.0.0 or ::.
@@ -266,7 +282,7 @@ func (r *reactor) accepted(done *ring.Completion) {
 	l := &r.listeners[done.Tag.Index()-tagListen]
 	if done.Res >= 0 {
 		if l.path == "" {
-			tuneTCP(int(done.Res))
+			limitTCP(int(done.Res))
 		}
 		r.opened(int(done.Res), l.path != "")
 	}
@@ -286,17 +302,6 @@ func (r *reactor) accepted(done *ring.Completion) {
 		r.stats.AcceptErrors++
 		r.complain("cannot accept connections for now: if there are too many open files, raise the limit (ulimit -n)", "addr", l.addr, "err", errno)
 	}
-}
-
-// tuneTCP has replies go at once, and a peer noticed whose machine is gone. Without it the
-// connection still works.
-func tuneTCP(fd int) {
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAlive/time.Second))
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAlive/time.Second))
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3)
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(4*keepAlive/time.Millisecond))
 }
 
 // listen arms the listeners that are not.
