@@ -20,7 +20,7 @@ type Options struct {
 	Time time.Duration // of the attack, all rounds together; as long idle, and half as long beside the control
 	// Rounds is how often the phases come in turn, before a last one that is idle; 0 is 1.
 	Rounds int
-	Kinds  []string // who attacks; empty: all of [Kinds]
+	Kinds  []string // who attacks; empty: all of [Kinds] but [Halves]
 	Seed   uint64
 }
 
@@ -112,7 +112,7 @@ func (r *Report) Broken() error {
 		}
 	}
 	most := int64(GrowthMax)
-	if slices.ContainsFunc(r.Attacks, func(t Tally) bool { return t.Kind == halves }) {
+	if slices.ContainsFunc(r.Attacks, func(t Tally) bool { return t.Kind == Halves }) {
 		most += HalvesMax
 	}
 	if grown := r.Peak.Memory - r.Before.Memory; grown >= most {

@@ -58,8 +58,9 @@ type AttackerOptions struct {
 	Idle      bool // burn as much processor time as there is, and send nothing
 }
 
-// halves is the name of an attack.
-const halves = "halves"
+// Halves is the kind of attack that takes all the memory that the server has for unfinished frames, and is made by itself or
+// when it is asked for.
+const Halves = "halves"
 
 // kinds are the attacks: each is a round, after which there is another.
 var kinds = []struct {
@@ -75,7 +76,7 @@ var kinds = []struct {
 	{"deaf", (*assault).deaf},
 	{"requests", (*assault).requests},
 	{"stores", (*assault).stores},
-	{halves, (*assault).halves},
+	{Halves, (*assault).halves},
 }
 
 // Kinds are the names of the attacks.

@@ -60,7 +60,7 @@ func seatsOf(cpus []int) seats {
 // open starts the server and waits until its memory is what it will be.
 func open(ctx context.Context, opts Options) (*siege, error) {
 	if len(opts.Kinds) == 0 {
-		opts.Kinds = Kinds()
+		opts.Kinds = slices.DeleteFunc(Kinds(), func(kind string) bool { return kind == Halves })
 	}
 	opts.Rounds = max(opts.Rounds, 1)
 	s := &siege{opts: opts, seats: seatsOf(benchmarks.CPUs()), report: Report{Seed: opts.Seed, Machine: benchmarks.ThisMachine()}}

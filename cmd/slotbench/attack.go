@@ -18,6 +18,7 @@ type attackCommand struct {
 	Time      time.Duration `help:"How long the attack is, all rounds together; the honest client is as long alone, and half as long beside the control." default:"60s"`
 	Rounds    int           `help:"How often an idle phase, the control and the attack come in turn." default:"3"`
 	Only      []string      `help:"Attack by these kinds alone: connect, silent, slowloris, garbage, reset, halfclose, deaf, requests, stores, halves." placeholder:"KIND"`
+	Halves    bool          `help:"Besides, send halves of large frames: they take the 64 MiB that the server has for unfinished ones."`
 	Seed      uint64        `help:"Seed of what is sent; 0 for another one each time." default:"0"`
 	L1Size    flags.Size    `name:"l1-size" help:"Pool of the server." default:"256MiB"`
 	L2Size    flags.Size    `name:"l2-size" help:"Disk store of the server; 0 for none." default:"0"`
@@ -38,6 +39,12 @@ func (c *attackCommand) Run(ctx context.Context) error {
 		if !slices.Contains(attack.Kinds(), kind) {
 			return flags.Usagef("--only: %q is none of %s", kind, strings.Join(attack.Kinds(), ", "))
 		}
+	}
+	if c.Halves && len(c.Only) > 0 {
+		return flags.Usagef("--halves is for the attack by all kinds: name it in --only")
+	}
+	if c.Halves {
+		c.Only = attack.Kinds()
 	}
 	self, server, err := c.find()
 	if err != nil {
