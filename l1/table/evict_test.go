@@ -236,6 +236,30 @@ func TestAHoleGrowsByOneNeighbour(t *testing.T) {
 	}
 }
 
+// A hole whose left neighbour went is still the same hole: what goes next is beside it, and not what is oldest.
+func TestAHoleGrowsToTheLeft(t *testing.T) {
+	const units = 100
+	tab := New(Config{Size: units * Unit, MaxObjects: units + 1, Policy: PolicyLRU})
+	tab.Grow(units * Unit)
+	var refs [units]Ref
+	for n := range refs {
+		refs[n], _ = put(t, tab, uint64(n), Unit)
+	}
+	for n := range units - 1 { // the last of the pool is the oldest, then come those from its start on
+		tab.Touch(refs[n])
+	}
+	for n := 5; n < units; n += 10 {
+		tab.Delete(refs[n])
+	}
+	_, res := put(t, tab, 1000, 6*Unit)
+	require.Equal(t, Staged, res)
+	require.EqualValues(t, 5, tab.Usage().Evictions)
+	for n, r := range refs {
+		require.Equal(t, n < 94 && n%10 != 5, tab.Alive(r), "object %d", n)
+	}
+	require.NoError(t, tab.CheckInvariants())
+}
+
 func TestRoomBetweenHeldObjectsIsFoundIfThereIsAny(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Logf("seed %d", seed)

@@ -185,6 +185,14 @@ func TestDeadReferenceIsRecognised(t *testing.T) {
 	require.PanicsWithValue(t, "l1/table: use of a dead reference", func() { tab.Publish(r, false) })
 }
 
+// The number of holds wraps to none, and what is held is evicted: the last hold there can be is refused.
+func TestHoldsDoNotWrap(t *testing.T) {
+	tab, r := in(t, StateReady)
+	tab.Hold(r)
+	tab.objects[r.index()].holds = ^uint32(0)
+	require.PanicsWithValue(t, "l1/table: too many holds", func() { tab.Hold(r) })
+}
+
 func TestGenerationSkipsZeroWhenItWraps(t *testing.T) {
 	tab, r := in(t, StateStaged)
 	tab.objects[r.index()].generation = ^uint32(0)
