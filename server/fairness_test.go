@@ -200,6 +200,7 @@ func TestRepliesGoOutBeforeTheNextFrameOfALongLookup(t *testing.T) {
 	r.feed(big, all)
 	r.events = append(r.events, engine.Event{Kind: engine.EventFrame, Conn: small, Body: proto.AppendFrame(nil, proto.Header{Op: proto.OpPing}, nil, 0)})
 	r.stats.Turns++
+	r.drained = true // the turn had seen all there was, so that nothing else has the loop look again
 	r.step()
 	require.Equal(t, 2, stepped)
 	r.advance(&r.conns[2]) // as the flush of this turn does, in which nothing is known of the try
@@ -233,6 +234,23 @@ func TestATurnOfTheMostCompletionsIsFollowedByALook(t *testing.T) {
 	require.NoError(t, r.wait())
 	require.Empty(t, r.completions)
 	require.True(t, r.drained)
+}
+
+// Whether a try went is told by what did not come: while more may come, nothing is taken to be out.
+func TestATryIsOpenUntilAllCompletionsWereSeen(t *testing.T) {
+	r := &reactor{conns: make([]conn, 1), segments: make([]segment, 2), tried: []uint32{0}, output: 4}
+	c := &r.conns[0]
+	c.moveTo(connOpen)
+	c.out = output{first: 1, last: 1, state: sendTried, size: 4, bytes: 4}
+	r.segments[1] = segment{buf: make([]byte, bufferMin), tail: 4}
+	r.collect()
+	require.Equal(t, sendTried, c.out.state)
+	require.Equal(t, 4, c.out.bytes)
+	r.drained = true
+	r.collect()
+	require.Equal(t, sendIdle, c.out.state)
+	require.Zero(t, c.out.bytes)
+	require.Empty(t, r.tried)
 }
 
 // One that floods and goes makes all others wait: what it only asked for is not looked up when nobody takes the answer;

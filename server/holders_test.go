@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
@@ -112,6 +113,33 @@ func TestWhoHoldsMostUnfinishedInputGivesWay(t *testing.T) {
 	r.reapLeaving()
 	require.Empty(t, r.holders.of)
 	require.Zero(t, r.input)
+}
+
+// The frame of a connection that always has one under way is as old as that frame, not as the connection's first: who has one
+// that began longer ago gives way before it.
+func TestTheOldestFrameGivesWayNotTheOldestBuffer(t *testing.T) {
+	fake, err := ringtest.NewFake(ring.Config{Ops: 8, Control: 8})
+	require.NoError(t, err)
+	r := &reactor{core: &recorder{}, ring: fake, log: slog.New(slog.DiscardHandler), limiter: newLimiter(), conns: make([]conn, 2)}
+	frame := proto.AppendFrame(nil, proto.Header{Op: proto.OpLookup, Flags: proto.FlagNoReply}, make([]byte, 500_000), 0)
+	feed := func(i int, piece []byte) {
+		r.stats.Turns++
+		r.share = 0
+		r.feed(r.conns[i].id, piece)
+		r.step() // and what waited for its turn
+	}
+	for i := range r.conns {
+		r.conns[i] = conn{id: engine.NewConnID(uint32(i), 1), fd: -1, local: true, pid: 1}
+		r.conns[i].in.Init(nil, &r.spares)
+		r.conns[i].moveTo(connOpen)
+	}
+	feed(0, frame[:300_000])
+	feed(1, frame[:300_000])
+	feed(0, append(bytes.Clone(frame[300_000:]), frame[:300_000]...))
+	checkHolders(t, r)
+	r.giveWay()
+	require.Equal(t, connOpen, r.conns[0].state)
+	require.Equal(t, connClosing, r.conns[1].state)
 }
 
 // An address of IPv6 is one of a network's, whose owner has as many as it likes; one of IPv4 may come as IPv6.

@@ -384,6 +384,63 @@ func TestARuleIsFollowedAsFarAsItCanBeAfforded(t *testing.T) {
 	}
 }
 
+// chooser is a shadow of a room of 1000 that has seen 1000 uses, in which all rules have served as much.
+func chooser(best int) *adaptive {
+	p := newAdaptive(1000)
+	p.scale.fit(1000)
+	p.shadow.best, p.shadow.debt.uses = best, 1000
+	for _, y := range []*tally{&p.shadow.life, &p.shadow.long, &p.shadow.short} {
+		for a := range rules {
+			for b := range rules {
+				y.spread[a][b] = 1 // a lead is a difference
+			}
+		}
+	}
+	return p
+}
+
+// A change between rules of unlike objects costs more, and takes a lead of more.
+func TestWhatAChangeCostsIsTheLeadItTakes(t *testing.T) {
+	for _, c := range []struct {
+		to, from int
+		lead     float64
+	}{{1, 0, aheadNear}, {ruleRecency, 0, ahead}, {ruleQueues, ruleRecency, ahead}, {0, ruleQueues, ahead}, {ruleQueues, 0, aheadFar}} {
+		s := chooser(c.from).shadow
+		s.long.hits[c.to] = 0.1
+		s.life.hits[c.to] = c.lead - 0.01
+		require.False(t, s.better(c.to, c.from), "%d after %d", c.to, c.from)
+		s.life.hits[c.to] = c.lead + 0.01
+		require.True(t, s.better(c.to, c.from), "%d after %d", c.to, c.from)
+	}
+}
+
+func TestAFrequencyIsFollowedIfThePoolCanAffordIt(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		best, rate int
+		owed       float64
+		change     func(s *shadow)
+		want, then int // of all rules, and of the frequencies
+	}{
+		{"it owes little", 0, 0, 1, func(*shadow) {}, 0, 0},
+		{"it owes too much", 0, 0, 10, func(*shadow) {}, ruleRecency, 0},
+		{"it owes too much, and is ahead", 0, 0, 10, func(s *shadow) { s.long.hits[0] = 1.1 }, 0, 0},
+		{"one is ahead of recency of late", ruleRecency, 1, 1, func(s *shadow) { s.short.hits[3] = 2.1 }, 3, 3},
+		{"the same, where half of the most is owed", ruleRecency, 1, 0.0011 * 3000, func(s *shadow) { s.short.hits[3] = 2.1 }, ruleRecency, 1},
+		{"one is ahead of recency, not of the best frequency", ruleRecency, 1, 0, func(s *shadow) { s.short.hits[3], s.short.hits[1] = 2.1, 1 }, 3, 3},
+		{"S3-FIFO is followed as recency while it cannot be afforded", ruleQueues, 1, 10, func(s *shadow) {
+			s.short.hits[3], s.short.hits[ruleQueues], s.long.hits[3] = 2.1, 1, 1.1
+		}, 3, 3},
+	} {
+		p := chooser(c.best)
+		p.shadow.bestRate, p.shadow.debt.hits = c.rate, c.owed
+		c.change(p.shadow)
+		p.shadow.choose(&p.scale)
+		require.Equal(t, c.want, p.shadow.best, c.name)
+		require.Equal(t, c.then, p.shadow.bestRate, c.name)
+	}
+}
+
 func TestALeadIsPaidOutOnlyIfItIsSure(t *testing.T) {
 	var y tally
 	hits := [rules]int{ruleQueues: 3, ruleRecency: 1}
