@@ -54,11 +54,16 @@ const freeUnknown = math.MaxInt64
 
 // SetFree tells how many bytes the file system has free, for what the log does from now on: a segment file is created only if
 // Config.FreeMin bytes stay free. Else the store makes do with the files it has and evicts, or, if it has none, is degraded. The
-// driver calls it after [Recover] and whenever it knows better, at least after each IOCreate and IORemove.
-func (l *Log) SetFree(n int64) { l.free = max(n, 0) }
+// driver calls it after [Recover] and whenever it knows better, at least before the Done of each IOCreate and IORemove.
+func (l *Log) SetFree(n int64) {
+	l.free = max(n, 0)
+	l.freeAt = l.now + fileRetry
+}
 
-// roomForFile says whether there is room for another segment file: in Config.Size and in the file system.
-func (l *Log) roomForFile() bool {
-	return l.diskBytes+l.cfg.SegmentSize <= l.cfg.Size &&
-		(l.free == freeUnknown || l.free-l.cfg.SegmentSize >= l.cfg.FreeMin)
+// roomInSize says whether Config.Size has room for another segment file.
+func (l *Log) roomInSize() bool { return l.diskBytes+l.cfg.SegmentSize <= l.cfg.Size }
+
+// freeForFile says whether the file system has.
+func (l *Log) freeForFile() bool {
+	return l.free == freeUnknown || l.free-l.cfg.SegmentSize >= l.cfg.FreeMin
 }

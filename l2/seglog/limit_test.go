@@ -103,3 +103,61 @@ func TestAStoreWithoutRoomForOneFileIsDegradedUntilThereIs(t *testing.T) {
 	r.store(2, 50000)
 	r.sees(2, 50000)
 }
+
+// A file system that was full stays too full for ever, because nobody looks again: drivers look when a file was made or removed, and
+// where there is no room for one none is.
+func TestSpaceThatComesBackIsFoundWithoutBeingTold(t *testing.T) {
+	r := newRig(t, 8, nil)
+	r.l, _, _ = Recover(r.cfg, r.disk)
+	free := int64(0)
+	looks := 0
+	r.broken = func(io *IO) int64 { // as a driver does: it looks after each file made or removed
+		if io.Kind != IOCreate && io.Kind != IORemove {
+			return 0
+		}
+		looks++
+		res := int64(0)
+		if free >= io.Mem.Len {
+			free -= io.Mem.Len
+		} else {
+			res = -28
+		}
+		r.l.SetFree(free)
+		return res
+	}
+	r.l.SetFree(free)
+	r.put(1, 50000)
+	r.run()
+	require.Equal(t, StateDegraded, r.l.State())
+	wait := func() {
+		looks = 0
+		for range 100 {
+			r.tick(time.Second)
+		}
+		require.LessOrEqual(t, looks, 100/30+1+3, "it is not asked for without end")
+	}
+	wait()
+	require.Equal(t, StateDegraded, r.l.State())
+	require.Zero(t, r.l.Stats().DiskBytes)
+
+	free = 4 * r.cfg.SegmentSize // room for three files and what is to stay free
+	wait()
+	require.Equal(t, StateOK, r.l.State())
+	fill := func() {
+		for n := range 40 {
+			r.tick(time.Second)
+			r.store(n, 50000)
+		}
+	}
+	fill()
+	require.EqualValues(t, 3*r.cfg.SegmentSize, r.l.Stats().DiskBytes)
+	r.sees(39, 50000)
+
+	free = 1 << 40
+	wait()
+	fill()
+	require.EqualValues(t, r.cfg.Size, r.l.Stats().DiskBytes, "it grows with the room that there is")
+	r.sees(39, 50000)
+	r.restart()
+	r.sees(39, 50000)
+}

@@ -276,6 +276,8 @@ func (l *Log) readSumDone(i uint32, sum uint64, ok bool) {
 		l.endRead(i, ResultIO)
 	case sum != r.sum && !r.again && l.health != healthStalled && l.unchanged(r):
 		l.readAgain(i)
+	case sum != r.sum && !r.again && l.health == healthStalled: // it cannot be read once more, and may be whole
+		l.endRead(i, ResultIO)
 	case sum != r.sum:
 		l.badRecord(r)
 		l.endRead(i, ResultMiss)

@@ -346,7 +346,7 @@ func (f flaky) ReadAt(id SegmentID, p []byte, off int64) (int, error) {
 
 func TestWhatCannotBeReadThisTimeBringsNothingBackTheNext(t *testing.T) {
 	tried := 0
-	for _, from := range []int64{0, BlockSize, 3 * BlockSize} {
+	for i, from := range []int64{0, BlockSize, 3 * BlockSize, BlockSize, 3 * BlockSize} {
 		r := populated(t)
 		newest := r.l.segs[r.l.active].id
 		l, report, err := Recover(r.cfg, flaky{r.disk, newest, from})
@@ -355,6 +355,10 @@ func TestWhatCannotBeReadThisTimeBringsNothingBackTheNext(t *testing.T) {
 		r.l = l
 		clear(r.ended)
 		r.check()
+		if i >= 3 { // what else the index does not know is reused
+			r.run()
+			require.Equal(t, 1, r.l.stale)
+		}
 		// The keys in the part that was not read are deleted, and it is readable the next time.
 		for n := range 10 {
 			require.NotZero(t, r.delete(n), "it may be there")

@@ -304,3 +304,33 @@ func TestAHotKeyRewrittenWithoutEndNeverGoesBackInTime(t *testing.T) {
 	r.run()
 	seen(r.load(0))
 }
+
+// A deleted value is copied for good because the segment with its tombstone could not be read.
+func TestNothingIsReinsertedWhileATombstoneMayBeUnread(t *testing.T) {
+	r := newRig(t, 5, bigger)
+	for n := range 150 { // more than a segment
+		r.store(n, hotSize)
+	}
+	require.NotEqual(t, r.l.oldest(), r.l.active)
+	require.NotZero(t, r.delete(1))
+	r.run()
+	l, report, err := Recover(r.cfg, flaky{r.disk, r.l.segs[r.l.active].id, BlockSize})
+	require.NoError(t, err)
+	require.NotEmpty(t, report.Ignored)
+	r.l = l
+	clear(r.ended)
+	for n := 1000; n < 1600; n++ { // all segments are used anew
+		if r.has(1) {
+			r.sees(1, hotSize) // nobody can know
+		}
+		if r.has(2) {
+			r.sees(2, hotSize)
+		}
+		r.store(n, hotSize)
+	}
+	require.False(t, r.has(1), "it outlived its tombstone")
+	require.False(t, r.has(2), "nobody can know which")
+	r.restart()
+	require.False(t, r.has(1))
+	r.sees(1599, hotSize)
+}

@@ -128,6 +128,38 @@ func TestAReadThatHangsIsNoBadRecord(t *testing.T) {
 	r.sees(1, 50000)
 }
 
+// A value that did not arrive cannot be read once more from a disk that hangs: its record stays until it can.
+func TestAValueThatDidNotArriveIsNoBadRecordWhileTheDiskHangs(t *testing.T) {
+	const size = 50000
+	r := newRig(t, 8, func(c *Config) { bigger(c); c.MaxInFlight = 4 })
+	r.store(1, size)
+	k := key(1)
+	r.tok++
+	load := r.tok
+	require.True(t, r.l.Read(&k, Mem{Off: 9 * rigSlot, Len: rigSlot}, load))
+	for _, io := range r.handed() {
+		r.done(io)
+	}
+	sum := r.handed()
+	require.Len(t, sum, 1)
+	require.Equal(t, IOSum, sum[0].Kind)
+	r.put(2, size)
+	held := r.hang()
+	require.NotEmpty(t, held)
+	r.wait(6 * time.Second)
+	require.Equal(t, StateStalled, r.l.State())
+	clear(r.pool[9*rigSlot:][:size]) // it went to pages that are not there any more
+	r.done(sum[0])
+	r.drain()
+	require.Equal(t, ResultIO, r.ended[load].Result)
+	require.Zero(t, r.l.Stats().BadRecords)
+	for _, io := range held {
+		r.done(io)
+	}
+	r.tick(time.Second)
+	r.sees(1, size)
+}
+
 // A process that was stopped for an hour has no disk that took an hour.
 func TestAStoppedClockIsNoStalledDisk(t *testing.T) {
 	r := newRig(t, 8, nil)
