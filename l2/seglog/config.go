@@ -9,7 +9,7 @@ import (
 // A Config sizes a [Log]. The zero value of a field means its default.
 type Config struct {
 	Size             int64                          // the cap on all segment files together, in bytes; required
-	SegmentSize      int64                          // bytes a segment: a multiple of BlockSize; default: that of the store found, else Size/32 within [4 MiB, 256 MiB]
+	SegmentSize      int64                          // bytes a segment: a multiple of BlockSize; default: that of the store found, if it can be kept, else Size/32 within [4 MiB, 256 MiB]
 	Arena            []byte                         // the log's own I/O memory: aligned to BlockSize, at least ArenaMin bytes, ArenaSize is right
 	MaxEntries       int                            // records indexed at most; default Size/64 KiB within [4096, 16 Mi]
 	MaxQueue         int                            // puts waiting or in flight at most; default 65536
@@ -58,7 +58,8 @@ func (c Config) withDefaults(found int64) (Config, error) {
 	if len(c.Arena) < ArenaMin || len(c.Arena)%BlockSize != 0 {
 		return c, fmt.Errorf("%w: an arena of %d bytes, not %d or more in blocks of %d", ErrConfig, len(c.Arena), ArenaMin, BlockSize)
 	}
-	if c.SegmentSize == 0 && found >= segmentSizeMin && found <= segmentSizeMax && c.Size/found >= segmentsMin {
+	if c.SegmentSize == 0 && found >= segmentSizeMin && found <= segmentSizeMax && found%BlockSize == 0 &&
+		c.Size/found >= segmentsMin && c.Size/found <= segmentsMax {
 		c.SegmentSize = found
 	}
 	if c.SegmentSize == 0 {

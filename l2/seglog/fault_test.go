@@ -395,3 +395,36 @@ func TestWhatDoesNotArriveIsReadOnceMore(t *testing.T) {
 		})
 	}
 }
+
+// Clears without end while the disk hangs take memory without end: with a put from before under way nothing of it is swept.
+func TestClearsWhileTheDiskHangsAreBounded(t *testing.T) {
+	r := newRig(t, 8, func(c *Config) { c.MaxFences = 20 })
+	r.store(1, 50000)
+	r.put(2, 50000)
+	held := r.hang()
+	require.NotEmpty(t, held)
+	r.wait(6 * time.Second)
+	require.Equal(t, StateStalled, r.l.State())
+	for n := range uint64(1000) {
+		r.tok++
+		require.True(t, r.l.Clear(n%500, r.tok))
+		r.drain()
+		require.Equal(t, ResultNotDurable, r.ended[r.tok].Result)
+		r.l.Flush()
+		require.LessOrEqual(t, r.l.sweeps.n, r.cfg.MaxFences+2)
+		require.LessOrEqual(t, len(r.l.cleared), r.cfg.MaxFences+2)
+	}
+	r.check()
+	for _, io := range held {
+		r.done(io)
+	}
+	r.tick(time.Second)
+	require.Equal(t, StateOK, r.l.State())
+	require.Zero(t, r.l.sweeps.n)
+	require.Empty(t, r.l.cleared)
+	require.False(t, r.has(1) || r.has(2))
+	r.store(3, 50000)
+	r.restart()
+	require.False(t, r.has(1) || r.has(2))
+	r.sees(3, 50000)
+}

@@ -280,9 +280,12 @@ func FuzzRecover(f *testing.F) {
 			Size: 4 * goldenSize, SegmentSize: goldenSize, Arena: arena, MaxEntries: 100, MaxQueue: 16,
 			Nonce: func() [16]byte { return [16]byte{1} },
 		}
-		l, _, err := Recover(cfg, fuzzDisk(p[:len(p)-int(cut)%len(p)]))
+		disk := fuzzDisk(p[:len(p)-int(cut)%len(p)])
+		l, _, err := Recover(cfg, disk)
 		require.NoError(t, err)
 		require.NoError(t, l.CheckInvariants())
+		_, err = Walk(disk, arena)
+		require.NoError(t, err)
 	})
 }
 

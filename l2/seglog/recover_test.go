@@ -309,25 +309,6 @@ func TestASmallerStoreKeepsTheNewestSegments(t *testing.T) {
 	require.True(t, r.has(59))
 }
 
-func TestTheSegmentSizeOfAStoreIsKeptUnlessAsked(t *testing.T) {
-	r := populated(t)
-	r.cfg.SegmentSize = 0
-	r.cfg.Size = 1 << 30
-	r.restart()
-	require.EqualValues(t, 24*BlockSize, r.l.cfg.SegmentSize)
-	require.Equal(t, 9, r.verify())
-	require.False(t, r.has(3))
-	r.cfg.Size = 6 * 128 * BlockSize
-	r.cfg.SegmentSize = 128 * BlockSize
-	r.restart()
-	require.Len(t, r.report.Ignored, r.report.Segments)
-	require.Zero(t, r.verify())
-	r.disk.limit = r.cfg.Size
-	r.run()
-	r.store(70, 100)
-	r.sees(70, 100)
-}
-
 // A flaky disk cannot read one segment.
 type flaky struct {
 	*simDisk

@@ -21,6 +21,11 @@ func (l *Log) covered(r *record) bool {
 func (l *Log) beginSweep(namespace, seq uint64, all bool) {
 	if all {
 		l.clearedAll = seq
+		// It covers what those before it do, which must not collect while a put from before them is held up.
+		clear(l.cleared)
+		for l.sweeps.n > 0 {
+			l.sweeps.pop()
+		}
 	} else {
 		l.cleared[namespace] = seq
 	}
