@@ -222,8 +222,8 @@ func (e *Epoll) RegisterMemory([]byte) error {
 	return fmt.Errorf("ring: register memory with epoll: %w", unix.EOPNOTSUPP)
 }
 
-// RenewMemory implements [Interface]: nothing is registered.
-func (e *Epoll) RenewMemory([]byte) {}
+// ForgetMemory implements [Interface]: nothing is registered.
+func (e *Epoll) ForgetMemory([]byte) {}
 
 // HoldFile implements [Interface]. The kernel closes the descriptors of a killed process when its last thread has ended, and that
 // finishes its system call first.

@@ -111,8 +111,8 @@ func (u *Uring) RegisterMemory(p []byte) error {
 	return nil
 }
 
-// RenewMemory implements [Interface].
-func (u *Uring) RenewMemory(p []byte) {
+// ForgetMemory implements [Interface].
+func (u *Uring) ForgetMemory(p []byte) {
 	f := &u.fixed
 	start := addressOf(p)
 	for i, piece := range f.pieces {
@@ -120,10 +120,9 @@ func (u *Uring) RenewMemory(p []byte) {
 		if piece == nil || at >= start+uint64(len(p)) || start >= at+uint64(len(piece)) {
 			continue
 		}
-		if err := u.q.registerBuffer(uint32(i), piece); err != nil {
-			f.pieces[i] = nil
-			f.bytes -= int64(len(piece))
-		}
+		_ = u.q.registerBuffer(uint32(i), nil) // if it stays it keeps its pages for nothing
+		f.pieces[i] = nil
+		f.bytes -= int64(len(piece))
 	}
 }
 

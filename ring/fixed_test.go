@@ -74,8 +74,8 @@ func TestPoolsAroundAGibibyteAreRegisteredInPieces(t *testing.T) {
 }
 
 // A client punches holes: the kernel goes on with the pages that were registered, so that what is read from the disk does not come,
-// and what is written to it is not what is there, until the memory is renewed.
-func TestPagesThatWereExchangedAreSeenWhenTheyAreRenewed(t *testing.T) {
+// and what is written to it is not what is there, until the memory is forgotten.
+func TestPagesThatWereExchangedAreSeenWhenTheyAreForgotten(t *testing.T) {
 	const size, hole = 1 << 20, 256 << 10
 	for _, engine := range both {
 		t.Run(engine.String(), func(t *testing.T) {
@@ -96,18 +96,23 @@ func TestPagesThatWereExchangedAreSeenWhenTheyAreRenewed(t *testing.T) {
 			require.EqualValues(t, size, next(t, u).Res)
 			require.NoError(t, unix.Madvise(mem[size/2-hole:size/2+hole], unix.MADV_REMOVE))
 
-			u.RenewMemory(mem[size/2-1 : size/2]) // and nothing else
-			u.RenewMemory(mem[:0])
-			u.Read(ring.NewTag(1, 0), fd, 0, mem)
-			require.EqualValues(t, size, next(t, u).Res)
+			u.ForgetMemory(mem[size/2-1 : size/2]) // and nothing else
+			u.ForgetMemory(mem[:0])
+			require.Equal(t, registered/2, u.Stats().Registered)
+			for _, at := range []int64{0, size / 2} {
+				u.Read(ring.NewTag(1, 0), fd, at, mem[at:][:size/2])
+				require.EqualValues(t, size/2, next(t, u).Res)
+			}
 			require.True(t, bytes.Equal(want[:size/2], mem[:size/2]))
 			require.Equal(t, registered == 0, bytes.Equal(want[size/2:], mem[size/2:]), "of the rest the former pages are registered")
 
-			u.RenewMemory(mem)
+			u.ForgetMemory(mem)
 			u.Read(ring.NewTag(1, 0), fd, 0, mem)
 			require.EqualValues(t, size, next(t, u).Res)
 			require.True(t, bytes.Equal(want, mem))
-			require.Equal(t, registered, u.Stats().Registered)
+			require.Zero(t, u.Stats().Registered)
+			u.Write(ring.NewTag(1, 0), fd, 0, mem[:4096])
+			require.EqualValues(t, 4096, next(t, u).Res)
 		})
 	}
 }

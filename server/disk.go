@@ -118,7 +118,7 @@ func (r *reactor) startFile(io *seglog.IO) {
 	switch io.Kind {
 	case seglog.IORead:
 		if io.Again {
-			r.ring.RenewMemory(r.diskMemory(io.Mem))
+			r.ring.ForgetMemory(r.diskMemory(io.Mem))
 		}
 		r.ring.Read(tag, fd, io.Addr.Off, r.diskMemory(io.Mem))
 	case seglog.IOWrite:

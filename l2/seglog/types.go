@@ -84,7 +84,7 @@ type IO struct {
 	From Mem  // of a copy
 	Load bool // somebody waits for a read
 	// Again: of a read, that what came the first time was not what was written. Where the kernel knows the memory by its pages
-	// (registered buffers), they may have been exchanged: the driver should have it look anew.
+	// (registered buffers), they may have been exchanged: the driver should not have it use those any more.
 	Again bool
 }
 

@@ -214,8 +214,8 @@ func (f *Fake) RegisterMemory([]byte) error {
 	return fmt.Errorf("ringtest: register memory: %w", unix.EOPNOTSUPP)
 }
 
-// RenewMemory implements [ring.Interface]: nothing is registered.
-func (f *Fake) RenewMemory([]byte) {}
+// ForgetMemory implements [ring.Interface]: nothing is registered.
+func (f *Fake) ForgetMemory([]byte) {}
 
 // HoldFile implements [ring.Interface] as far as that goes without a ring: until Close.
 func (f *Fake) HoldFile(fd int) error {
