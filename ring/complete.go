@@ -44,7 +44,7 @@ func (u *Uring) complete(dst []Completion, c cqe) []Completion {
 	case codeAccept:
 		// One connection in a submission, and so in a turn: the kernel would take all that wait at once, and who floods
 		// would have everybody wait until they are looked at.
-		if out.More = c.res >= 0 && o.state != opPausing; out.More {
+		if out.More = c.res >= 0 && o.state != opPausing && !u.closing; out.More {
 			u.prepare(i)
 		}
 		over = out.More || !u.again(o, c.res)

@@ -1,6 +1,8 @@
 package ring
 
 import (
+	"net"
+	"path/filepath"
 	"runtime"
 	"testing"
 
@@ -94,6 +96,42 @@ func TestAnInterruptedOperationIsNotTriedForEver(t *testing.T) {
 	u.closing = true
 	live := op{code: codeRecv, state: opLive}
 	require.False(t, u.again(&live, -int32(unix.EINTR)), "a receive starts again while the ring closes")
+}
+
+// A connection that comes while the ring closes is the last that it takes, however many are behind it.
+func TestAClosingRingAcceptsNoFurther(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	u, err := New(Config{Ops: 4, Control: 4, RecvBuffers: 1, RecvBufferSize: 4096})
+	if err != nil {
+		t.Skip(err) // TestUringPassesTheSuite says whether that is allowed
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	require.NoError(t, err)
+	defer l.Close() //nolint:errcheck // of the test
+	file, err := l.File()
+	require.NoError(t, err)
+	defer file.Close() //nolint:errcheck // of the test
+	u.Accept(NewTag(1, 0), int(file.Fd()))
+	require.NoError(t, u.Submit())
+	for range 3 {
+		c, err := net.Dial("unix", path)
+		require.NoError(t, err)
+		defer c.Close() //nolint:errcheck // of the test
+	}
+	u.closing = true
+	for done := make([]Completion, 0, 4); len(done) == 0; {
+		require.Zero(t, u.enter(0, enterGetEvents, false))
+		if done = u.reap(done); len(done) > 0 {
+			require.Len(t, done, 1)
+			require.False(t, done[0].More)
+			require.NoError(t, unix.Close(int(done[0].Res)))
+		}
+	}
+	require.Zero(t, u.table.live())
+	u.closing = false
+	require.NoError(t, u.Close())
 }
 
 // TestAThreadMayHaveManyRingsInTurn registers more rings than a thread may have at a time.
