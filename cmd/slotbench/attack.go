@@ -16,7 +16,7 @@ import (
 type attackCommand struct {
 	programs
 	Time      time.Duration `help:"How long the attack is, all rounds together; the honest client is as long alone, and half as long beside the control." default:"60s"`
-	Rounds    int           `help:"How often an idle phase, the control and the attack come in turn." default:"3"`
+	Rounds    int           `help:"How often an idle phase, the control and the attack come in turn, each time with all attackers anew." default:"1"`
 	Only      []string      `help:"Attack by these kinds alone: connect, silent, slowloris, garbage, reset, halfclose, deaf, requests, stores, halves." placeholder:"KIND"`
 	Halves    bool          `help:"Besides, send halves of large frames: they take the 64 MiB that the server has for unfinished ones."`
 	Seed      uint64        `help:"Seed of what is sent; 0 for another one each time." default:"0"`
