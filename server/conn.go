@@ -152,6 +152,7 @@ type conn struct {
 	met      time.Duration // when that was seen, since the machine started
 	in       proto.Splitter
 	held     held // what in holds
+	places   [placeKinds]connPlace
 	payload  payload
 	out      output
 	wait     wait

@@ -11,11 +11,10 @@ import (
 // A holder is who has connections with input that waits for its rest, and so has the server keep it: a process, on Unix
 // sockets, or an address, on TCP. Those of another PID namespace, whom the kernel does not name, are one.
 type holder struct {
-	key   holderKey
-	held  int // bytes of the reassembly buffers of its connections
-	conns int // that name it
-	// The connections of it that have a buffer, the one whose frame began longest ago first; index + 1; 0: none.
-	first, last uint32
+	key      holderKey
+	held     int // bytes of the reassembly buffers of its connections
+	conns    int // that name it
+	connList     // those of them that have a buffer, the one whose frame began longest ago first
 }
 
 // holderKey tells holders apart.
@@ -36,10 +35,9 @@ type holders struct {
 
 // held is a connection's place with its holder, which is looked up when it first needs a buffer.
 type held struct {
-	holder     uint32 // 0: not looked up
-	bytes      int    // of reassembly buffer, as accounted
-	next, prev uint32 // index + 1; 0: none
-	taken      uint64 // frames stepped by the time it came to the end of its holder's list
+	holder uint32 // 0: not looked up
+	bytes  int    // of reassembly buffer, as accounted
+	taken  uint64 // frames stepped by the time it came to the end of its holder's list
 }
 
 // account keeps the sums of the reassembly buffers. When they are more than there may be beside those kept for the next, who holds most gives way:
@@ -72,40 +70,12 @@ func (r *reactor) hold(c *conn, bytes int) {
 		return // the same frame goes on
 	}
 	if was > 0 {
-		r.unlink(c, o)
+		r.delist(&o.connList, placeHeld, c)
 	}
 	if bytes > 0 {
 		h.taken = c.taken
-		r.link(c, o)
+		r.enlist(&o.connList, placeHeld, c)
 	}
-}
-
-// link puts c at the end of its holder's list.
-func (r *reactor) link(c *conn, o *holder) {
-	x := c.id.Index() + 1
-	c.held.next, c.held.prev = 0, o.last
-	if o.last == 0 {
-		o.first = x
-	} else {
-		r.conns[o.last-1].held.next = x
-	}
-	o.last = x
-}
-
-// unlink takes c off its holder's list.
-func (r *reactor) unlink(c *conn, o *holder) {
-	h := &c.held
-	if h.prev == 0 {
-		o.first = h.next
-	} else {
-		r.conns[h.prev-1].held.next = h.next
-	}
-	if h.next == 0 {
-		o.last = h.prev
-	} else {
-		r.conns[h.next-1].held.prev = h.prev
-	}
-	h.next, h.prev = 0, 0
 }
 
 // giveWay closes the connection of the holder of most whose frame began longest ago. Its buffer is free at once. Of no

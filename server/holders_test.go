@@ -23,8 +23,8 @@ func checkHolders(t *testing.T, r *reactor) {
 		o := &r.holders.list[x]
 		inList, bytes, named := 0, 0, 0
 		last := uint32(0)
-		for at := o.first; at != 0; at = r.conns[at-1].held.next {
-			if r.conns[at-1].held.prev != last {
+		for at := o.first; at != 0; at = r.conns[at-1].places[placeHeld].next {
+			if r.conns[at-1].places[placeHeld].prev != last {
 				t.Fatalf("connection %d comes after %d, and does not know it", at, last)
 			}
 			last = at

@@ -45,16 +45,15 @@ func (k waitKind) String() string {
 // wait is a connection's place in the list of those that wait for the same. As long as
 // nothing moves on it stays there; with each step of its peer it goes to the end.
 type wait struct {
-	kind       waitKind
-	next, prev uint32 // index + 1; 0: none
-	since      time.Duration
-	moved      uint64 // the peer's progress by then
+	kind  waitKind
+	since time.Duration
+	moved uint64 // the peer's progress by then
 }
 
 // waits are the connections that wait for their peers, by kind, the longest first.
 type waits struct {
-	limits [waitKinds]time.Duration                // 0: without end
-	lists  [waitKinds]struct{ first, last uint32 } // index + 1; 0: none
+	limits [waitKinds]time.Duration // 0: without end
+	lists  [waitKinds]connList
 }
 
 // awaited is what c waits for, and a number that changes with each step of its peer.
@@ -86,15 +85,8 @@ func (r *reactor) await(c *conn) {
 	if kind == waitNothing {
 		return
 	}
-	list := &r.waits.lists[kind]
-	*w = wait{kind: kind, prev: list.last, since: r.now, moved: moved}
-	x := c.id.Index() + 1
-	if list.last == 0 {
-		list.first = x
-	} else {
-		r.conns[list.last-1].wait.next = x
-	}
-	list.last = x
+	*w = wait{kind: kind, since: r.now, moved: moved}
+	r.enlist(&r.waits.lists[kind], placeWait, c)
 }
 
 // unwait takes c off its list.
@@ -103,17 +95,7 @@ func (r *reactor) unwait(c *conn) {
 	if w.kind == waitNothing {
 		return
 	}
-	list := &r.waits.lists[w.kind]
-	if w.prev == 0 {
-		list.first = w.next
-	} else {
-		r.conns[w.prev-1].wait.next = w.next
-	}
-	if w.next == 0 {
-		list.last = w.prev
-	} else {
-		r.conns[w.next-1].wait.prev = w.prev
-	}
+	r.delist(&r.waits.lists[w.kind], placeWait, c)
 	*w = wait{}
 }
 
