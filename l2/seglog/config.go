@@ -8,24 +8,26 @@ import (
 
 // A Config sizes a [Log]. The zero value of a field means its default.
 type Config struct {
-	Size             int64                          // the cap on all segment files together, in bytes; required
-	SegmentSize      int64                          // bytes a segment: a multiple of BlockSize; default: that of the store found, if it can be kept, else Size/32 within [4 MiB, 256 MiB]
-	Arena            []byte                         // the log's own I/O memory: aligned to BlockSize, at least ArenaMin bytes, ArenaSize is right
-	MaxEntries       int                            // records indexed at most; default Size/64 KiB within [4096, 16 Mi]
-	MaxQueue         int                            // puts waiting or in flight at most; default 65536
-	MaxFences        int                            // delete and clear records owed to the disk at most, beyond which they become one record that clears all; default 131072
-	MaxInFlight      int                            // I/Os handed out at once at most; default 64, at least 4
-	MaxInFlightBytes int64                          // bytes being read and written at once at most; default 32 MiB (a single I/O may exceed it)
-	IOSize           int64                          // longest read or write of a value, in bytes: a multiple of BlockSize; default 1 MiB
-	Nonce            func() [16]byte                // 128 random bits, for each life of a segment; required
-	WriteLimit       int64                          // bytes written a second at most; 0: no limit. Deletes count, and do not wait
-	StallTime        time.Duration                  // after which an I/O in flight stalls the log; default 5 s; less than 0: never
-	FreeMin          int64                          // bytes of the file system that stay free, see SetFree; default SegmentSize
-	StoreID          [16]byte                       // segments of another store are ignored; zero: that of the newest segment, or a new one
-	Seed             uint64                         // of the hash of keys in memory
-	Progress         func(done, files, records int) // [Recover] calls it after each file of so many, with the records found so far; nil: not
-	foldDigest       bool                           // tests: few digests for all keys
-	HashMask         uint64                         // bits of the hash that count; 0 means all. Tests fold the hash with it
+	Size             int64           // the cap on all segment files together, in bytes; required
+	SegmentSize      int64           // bytes a segment: a multiple of BlockSize; default: that of the store found, if it can be kept, else Size/32 within [4 MiB, 256 MiB]
+	Arena            []byte          // the log's own I/O memory: aligned to BlockSize, at least ArenaMin bytes, ArenaSize is right
+	MaxEntries       int             // records indexed at most; default Size/64 KiB within [4096, 16 Mi]
+	MaxQueue         int             // puts waiting or in flight at most; default 65536
+	MaxFences        int             // delete and clear records owed to the disk at most, beyond which they become one record that clears all; default 131072
+	MaxInFlight      int             // I/Os handed out at once at most; default 64, at least 4
+	MaxInFlightBytes int64           // bytes being read and written at once at most; default 32 MiB (a single I/O may exceed it)
+	IOSize           int64           // longest read or write of a value, in bytes: a multiple of BlockSize; default 1 MiB
+	Nonce            func() [16]byte // 128 random bits, for each life of a segment; required
+	WriteLimit       int64           // bytes written a second at most; 0: no limit. Deletes count, and do not wait
+	StallTime        time.Duration   // after which an I/O in flight stalls the log; default 5 s; less than 0: never
+	FreeMin          int64           // bytes of the file system that stay free, see SetFree; default SegmentSize
+	StoreID          [16]byte        // segments of another store are ignored; zero: that of the newest segment, or a new one
+	Seed             uint64          // of the hash of keys in memory
+	foldDigest       bool            // tests: few digests for all keys
+	HashMask         uint64          // bits of the hash that count; 0 means all. Tests fold the hash with it
+
+	// Progress is called by [Recover] after each file of so many, with the records found so far; nil: not.
+	Progress func(done, files, records int)
 }
 
 // Sizes of [Config.Arena], in bytes.
