@@ -2,6 +2,7 @@ package engine
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -99,6 +100,40 @@ func TestAnotherTenantsInstanceIsNotTakenForOnesOwn(t *testing.T) {
 	require.Len(t, last.instances(), 2)
 	w.settle()
 	w.baseline()
+}
+
+// A process has two instances of one id in namespaces that its tokens do not show each other. A connection for which both
+// exist goes from one to the other: the first has lost its last connection by that, and what waited on it has an answer.
+func TestAConnectionThatGoesFromOneTenantToAnotherLeavesTheFirst(t *testing.T) {
+	for _, last := range []bool{false, true} {
+		l := access.New(0)
+		require.NoError(t, l.Read([]byte(tenants)))
+		w := newWorld(t, setup{slots: 64, grown: 32, cfg: Config{Access: l}})
+		a, b, op := w.as("a", 100), w.as("b", 100), w.as("op", 100)
+		require.Equal(t, proto.StatusOK, a.register(1, "alpha", proto.TransportShared).h.Status)
+		require.Equal(t, proto.StatusOK, b.register(1, "beta", proto.TransportInline).h.Status)
+		require.Equal(t, proto.StatusOK, op.register(1, "alpha", proto.TransportShared).h.Status)
+		require.Len(t, op.instances(), 2)
+		id := op.prepare(time.Minute, 40*slotSize, "x")
+		op.waits(id) // for the pool to grow
+		if last {
+			a.close()
+		}
+		require.Equal(t, proto.StatusOK, op.register(1, "beta", proto.TransportInline).h.Status)
+		op.answered(id, proto.StatusNotRegistered)
+		states := map[string]uint8{}
+		for _, i := range op.instances() {
+			states[i.Namespace] = i.State
+		}
+		if last { // it had nothing
+			require.NotContains(t, states, "alpha")
+		} else {
+			require.Equal(t, proto.InstanceLive, states["alpha"])
+		}
+		require.Equal(t, proto.InstanceLive, states["beta"])
+		w.step(Event{Kind: EventReady, Res: 64 * slotSize})
+		w.baseline()
+	}
 }
 
 func TestNumbersOfATenantAreItsOwn(t *testing.T) {

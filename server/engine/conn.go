@@ -104,31 +104,36 @@ func (e *Engine) onClosed(id ConnID) {
 		panic("engine: an unknown connection closed")
 	}
 	c.moveTo(connFree)
-	x, last := e.unbind(c)
-	if x == none {
-		return
-	}
-	if last {
-		e.detach(x)
-		return
-	}
-	e.cancelWaiting(x, id)
+	e.leave(c)
 }
 
-// cancelWaiting ends what instance x waits for on one connection that closed while others
-// are open: nobody would hear of it.
+// leave takes c from its instance, as it closed or acts for another one.
+func (e *Engine) leave(c *conn) {
+	x, last := e.unbind(c)
+	switch {
+	case x == none:
+	case last:
+		e.detach(x)
+	default:
+		e.cancelWaiting(x, c.id)
+	}
+}
+
+// cancelWaiting ends what instance x waits for on one connection that is not its own any more, while others
+// are.
 func (e *Engine) cancelWaiting(x uint32, id ConnID) {
 	for p := e.parkedFirst; p != none; {
 		next := e.parked[p].next
-		if e.parked[p].req.conn == id {
+		if r := e.parked[p].req; r.conn == id {
 			e.cancelParked(p)
+			e.refuse(&r, proto.StatusNotRegistered)
 		}
 		p = next
 	}
 	for t := e.insts[x].first; t != none; {
 		next := e.transfers[t].instNext
 		if p := &e.transfers[t]; p.state == transferLoading && p.wait.req.conn == id {
-			e.endTransfer(t)
+			e.endLoading(t, proto.StatusNotRegistered)
 		}
 		t = next
 	}

@@ -159,9 +159,7 @@ func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) (uint32, p
 	i.transport = proto.TransportInline
 	e.spaces[s].instances++
 	e.counters.Registrations++
-	if old, last := e.unbind(c); old != none && last {
-		e.detach(old)
-	}
+	e.leave(c)
 	e.bind(c, x)
 	e.share(c, i, x, shared)
 	return x, proto.StatusOK
@@ -170,7 +168,7 @@ func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) (uint32, p
 // rejoin binds a further connection of the same process to its instance.
 func (e *Engine) rejoin(c *conn, x uint32, shared bool) {
 	if e.liveInstance(c) != x {
-		e.unbind(c) // from one that has ended
+		e.leave(c)
 		e.bind(c, x)
 	}
 	i := &e.insts[x]
