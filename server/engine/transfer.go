@@ -310,9 +310,9 @@ func (e *Engine) freeEntry(p *transfer, n uint32) {
 }
 
 // publishEntries ends the staging of all slots of t: they become objects that readers
-// find, the last first, as the tail of a prefix is to be evicted before its head; the disk
-// gets them in the order of the prefix. It returns how many did; the rest were deleted
-// while they were written.
+// find, the last first, as the tail of a prefix is to be evicted before its head. The disk gets
+// them in the same order, since it is when it has them that they can be evicted, and since it gives
+// them up in the order in which it got them. It returns how many did; the rest were deleted while they were written.
 func (e *Engine) publishEntries(t uint32, sums []uint64) (published uint32) {
 	p := &e.transfers[t]
 	i := &e.insts[p.inst]
@@ -331,10 +331,10 @@ func (e *Engine) publishEntries(t uint32, sums []uint64) (published uint32) {
 			q.ref = 0
 		}
 	}
-	k := 0
-	for n := p.first; n != none; k++ {
+	k := int(p.count) - 1
+	for n := p.last; n != none; k-- {
 		q := &e.entries[n]
-		next := q.next
+		prev := q.prev
 		if q.ref != 0 && e.table.Dirty(q.ref) {
 			var sum *uint64
 			if k < len(sums) {
@@ -350,7 +350,7 @@ func (e *Engine) publishEntries(t uint32, sums []uint64) (published uint32) {
 		q.moveTo(entryFree)
 		q.next = e.entryFree
 		e.entryFree = n
-		n = next
+		n = prev
 	}
 	e.memoryFreed = true
 	p.first, p.last = none, none
