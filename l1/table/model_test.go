@@ -345,11 +345,13 @@ func (m *model) compare() {
 		if o.dirty {
 			want.Dirty += bytes
 		}
-		switch {
-		case o.pin.pinned():
-		case o.spilling && o.holds == 1:
+		switch cleaning := o.spilling && o.holds == 1 || o.dirty && o.holds == 0; {
+		case !cleaning || o.pin == PinHard:
+		case o.pin == PinSoft:
+			want.Softening += bytes
+		case o.spilling:
 			want.Spilling += bytes
-		case o.dirty && o.holds == 0:
+		default:
 			want.Unspilled += bytes
 		}
 		m.countPin(&want, o)

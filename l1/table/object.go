@@ -42,9 +42,9 @@ func (o *object) plain() bool {
 }
 
 // cleaning says whether the end of a spill, under way or yet to begin, is all that an object
-// waits for to be free, or evictable though nothing that is pinned goes.
+// waits for to be free, or to go if its pin lets it.
 func (o *object) cleaning() bool {
-	return !o.pin.pinned() && (o.dirty && o.holds == 0 || o.spilling && o.holds == 1)
+	return o.dirty && o.holds == 0 || o.spilling && o.holds == 1
 }
 
 // object returns the living object of r.

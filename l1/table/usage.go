@@ -17,6 +17,7 @@ type Usage struct {
 	Spilling    int64 // of Resident and Doomed, bytes that can be had once the disk has read them
 	Evictable   int64 // of Resident, bytes that may be evicted now, softly pinned ones left out
 	Yielding    int64 // of PinnedSoft, bytes that may be evicted when nothing else is left
+	Softening   int64 // of PinnedSoft, bytes that will be Yielding once the disk has them
 	PinnedSoft  int64 // of Resident
 	PinnedHard  int64 // of Resident
 	Pinned      int   // objects, softly or hard
@@ -33,6 +34,7 @@ type sums struct {
 	spilling  int64
 	evictable int64
 	yielding  int64
+	softening int64
 	pins      [pinCount]int64
 	pinned    int
 	objects   int
@@ -57,6 +59,7 @@ func (t *Table) Usage() Usage {
 		Spilling:    s.spilling,
 		Evictable:   s.evictable,
 		Yielding:    s.yielding,
+		Softening:   s.softening,
 		PinnedSoft:  s.pins[PinSoft],
 		PinnedHard:  s.pins[PinHard],
 		Pinned:      s.pinned,
@@ -81,7 +84,9 @@ func (s *sums) add(o *object, size, n int64) {
 		s.dirty += bytes
 	}
 	switch {
-	case !o.cleaning():
+	case !o.cleaning(), o.pin == PinHard:
+	case o.pin == PinSoft:
+		s.softening += bytes
 	case o.spilling:
 		s.spilling += bytes
 	default:

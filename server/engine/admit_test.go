@@ -77,6 +77,24 @@ func (c *client) prepareAndCommit(w *world, key string) {
 	w.settle()
 }
 
+// A pin is a use of an object in memory, and so a sighting.
+func TestWhatIsPinnedIsWritten(t *testing.T) {
+	for _, mode := range []AdmitMode{AdmitSeenTwice, AdmitTinyLFU} {
+		w := diskWorld(t, 16, Config{Admit: mode})
+		a := w.worker(1, 100)
+		a.store(slotSize, "pinned", "other")
+		w.settle()
+		w.advance(time.Second)
+		w.settle()
+		require.False(t, w.onDiskNow(a, "pinned"))
+		require.Equal(t, proto.StatusOK, a.pinned(soft, "pinned"))
+		w.flush()
+		w.settle()
+		require.True(t, w.onDiskNow(a, "pinned"), mode)
+		require.False(t, w.onDiskNow(a, "other"), mode)
+	}
+}
+
 // An opinion that does not come in time is no reason to wait, and is none to refuse.
 func TestALateOpinionMeansAdmit(t *testing.T) {
 	w := diskWorld(t, 64, Config{Admit: AdmitTinyLFU, InstanceCap: math.MaxInt64})

@@ -88,6 +88,7 @@ type Engine struct {
 	tail     [windowKeys]table.Ref
 	ending   []table.Ref // objects of the entries that are given back
 	uses     uses
+	origins  origins // of the lookup that is carried out
 }
 
 // requests holds one of each request with long lists, so that parsing allocates nothing

@@ -32,6 +32,34 @@ type acquisition struct {
 	wait   lookupWait
 	until  time.Duration // when it has to be answered; now or earlier: it does not wait
 	slots  bool          // the reply tells where the slots are
+	from   *origins
+}
+
+// origins are where the keys of a lookup were when it came, or when it came to them: it may be tried again when
+// what it had read from disk is in memory.
+type origins struct {
+	disk  [proto.MaxKeys / 64]uint64
+	known int // leading keys that are settled
+}
+
+// note says whether the key at pos was on disk only. Now it is, or is not.
+func (o *origins) note(pos int, disk bool) bool {
+	word, bit := &o.disk[pos/64], uint64(1)<<(pos%64)
+	if pos >= o.known {
+		o.known = pos + 1
+		if disk {
+			*word |= bit
+		}
+	}
+	return *word&bit != 0
+}
+
+// wholeGroups leaves off the keys behind the last whole group, which cannot count.
+func wholeGroups(keys []proto.Key, m proto.LookupMode, group uint32) []proto.Key {
+	if m == proto.ModePrefix {
+		return keys[:len(keys)-len(keys)%int(group)]
+	}
+	return keys
 }
 
 // onLookup says how much of a request is there; it may also hold it and read it from disk.
@@ -78,10 +106,11 @@ func (e *Engine) count(c *conn, l layout, r *request, in *proto.Lookup) {
 	key := e.keyIn(e.liveInstance(c), l)
 	var disk, memory, memoryAt, diskAt uint32
 	e.refs = e.refs[:0]
-	for i := range in.Keys {
+	keys := wholeGroups(in.Keys, in.Mode, uint32(in.Group))
+	for i := range keys {
 		w := i % windowKeys
 		if w == 0 {
-			e.look(&key, in.Keys[i:], true)
+			e.look(&key, keys[i:], true)
 		}
 		ref := e.window.refs[w]
 		switch st := e.table.State(ref); {
@@ -141,11 +170,14 @@ func (e *Engine) acquireOrPark(a *acquisition, body []byte) {
 		e.refuse(&a.wait.req, proto.StatusBusy)
 		return
 	}
+	e.origins = origins{}
+	a.from = &e.origins
 	if short := e.acquire(t, a, patience{wait: a.until > e.now, behind: true, load: true}); short > 0 {
-		need := e.transfers[t].bytes + short
+		had := e.memoryOf(t)
 		e.freeEntries(t, e.transfers[t].first)
 		if n := e.park(&a.wait.req, a.inst, none, a.layout, a.until, body); n != none {
-			e.mustFree(n, need, short)
+			e.parked[n].from = e.origins
+			e.mustFree(n, had, short)
 			e.endTransfer(t)
 			return
 		}
@@ -182,10 +214,11 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 	i := &e.insts[a.inst]
 	loads := a.wait.options&proto.LookupLoad != 0
 	touched := false
-	for pos := range a.keys {
-		key.Hash = a.keys[pos]
+	keys := wholeGroups(a.keys, a.wait.mode, a.wait.group)
+	for pos := range keys {
+		key.Hash = keys[pos]
 		if pos%windowKeys == 0 {
-			e.look(&key, a.keys[pos:], loads)
+			e.look(&key, keys[pos:], loads)
 		}
 		e.ahead(pos % windowKeys)
 		ref, st, ok := e.find(pos%windowKeys, &key)
@@ -193,16 +226,17 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 		switch {
 		case !ok && loads:
 			if !touched { // a load must not evict what comes behind it in this request
-				e.touchTail(key, a.keys[pos+1:])
+				e.touchTail(key, keys[pos+1:])
 				touched = true
 			}
 			var short int64
-			if ref, short = e.startLoad(&key, a.inst, pa); short > 0 && e.mustWait(pa, short) {
+			var capped bool
+			if ref, short, capped = e.startLoad(&key, a.inst, pa); short > 0 && e.mustWait(pa, short) {
 				return short
 			}
 			ok = ref != 0
 			a.wait.short = a.wait.short || short > 0
-			a.wait.capped = a.wait.capped || short > 0 && pa.turned
+			a.wait.capped = a.wait.capped || capped || short > 0 && pa.turned
 		case ok && st == table.StateLoading:
 			ok = loads && !e.stalled()
 		case ok && st == table.StateStaged:
@@ -220,13 +254,13 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 		}
 		if e.table.State(ref) == table.StateReady {
 			n := e.addEntry(t, ref, entryHeld, uint32(pos))
-			e.entries[n].fromDisk = fromDisk
+			e.entries[n].fromDisk = a.from.note(pos, fromDisk)
 			e.table.Chain() // they come the head first here, so that each stands for itself
 			e.touch(ref)    // which is less work for what is held
 			continue
 		}
 		n := e.addEntry(t, ref, entryWaiting, uint32(pos))
-		e.entries[n].fromDisk = true
+		e.entries[n].fromDisk = a.from.note(pos, true)
 		e.waitFor(n)
 		p.wait.waiting++
 	}
@@ -264,49 +298,52 @@ const (
 
 // startLoad begins to read an object from disk for instance x, if it is there; else ref is 0. short
 // is its size, 1 at least, when it is there and cannot be loaded now: there is no memory for it,
-// others wait for what there is, or enough loads were begun.
-func (e *Engine) startLoad(k *table.Key, x uint32, pa patience) (ref table.Ref, short int64) {
+// others wait for what there is, or enough loads were begun. capped: it is there, and x may not hold it.
+func (e *Engine) startLoad(k *table.Key, x uint32, pa patience) (ref table.Ref, short int64, capped bool) {
 	if e.log == nil || e.stopping {
-		return 0, 0
+		return 0, 0, false
 	}
 	d, ok := e.diskKey(k)
 	if !ok {
-		return 0, 0
+		return 0, 0, false
 	}
 	size, ok := e.log.Find(&d)
 	if !ok {
-		return 0, 0
+		return 0, 0, false
+	}
+	if !e.mayOwn(&e.insts[x], size) { // what cannot be held is not read, and nothing evicted for it
+		return 0, 0, true
 	}
 	e.loadDue = e.now + loadTime
 	if e.awaited(pa) {
-		return 0, max(size, 1)
+		return 0, max(size, 1), false
 	}
 	if e.loadsBegun >= loadsATurn && (pa.wait || e.loadsBegun >= loadsMost) {
 		e.evicting, e.memoryFreed = true, true
-		return 0, max(size, 1)
+		return 0, max(size, 1), false
 	}
 	o := e.newOp(opLoad)
 	if o == none {
-		return 0, max(size, 1) // too many loads at once
+		return 0, max(size, 1), false // too many loads at once
 	}
 	e.loadsBegun++
 	ref, ext, got := e.place(k, size, table.StateLoading, pa)
 	if got != table.Staged {
 		e.endOp(e.opID(o), opLoad)
 		if got == table.NoSpace || got == table.Again {
-			return 0, max(size, 1)
+			return 0, max(size, 1), false
 		}
-		return 0, 0
+		return 0, 0, false
 	}
 	e.ops[o].ref, e.ops[o].size = ref, size
 	mem := seglog.Mem{Off: ext.Off, Len: seglog.AlignUp(size)}
 	if !e.log.ReadFor(uint8(x%seglog.ReadClasses), &d, mem, seglog.Token(e.opID(o))) {
 		e.endOp(e.opID(o), opLoad)
 		e.table.LoadFailed(ref)
-		return 0, 0
+		return 0, 0, false
 	}
 	e.counters.Loads++
-	return ref, 0
+	return ref, 0, false
 }
 
 // loadEnded makes an object ready whose bytes are there and verified, or frees it, and

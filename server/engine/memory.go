@@ -13,7 +13,7 @@ const againMax = 64
 // pinned softly goes last: a request that waits for memory has dirty objects spilled first.
 func (e *Engine) place(k *table.Key, size int64, s table.State, pa patience) (ref table.Ref, ext table.Extent, got table.Result) {
 	ref, ext, got = e.start(k, size, s, false)
-	if got == table.NoSpace && (!pa.wait || !e.mayFree(size)) {
+	if got == table.NoSpace && (!pa.wait || !e.mayFree(size, unpinned)) {
 		e.short = true // it is: what is pinned goes while other things are dirty
 		ref, ext, got = e.start(k, size, s, true)
 	}
@@ -36,16 +36,33 @@ func (e *Engine) start(k *table.Key, size int64, s table.State, soft bool) (ref 
 // pinned alone.
 func toBeHad(u *table.Usage) int64 { return u.Ready - u.Used + u.Evictable }
 
+// Which objects a request may have the memory of.
+const (
+	unpinned = false
+	softToo  = true // those that are pinned softly too, when nothing else is left
+)
+
 // mayFree says whether work under way could free size bytes: what remains is held, pinned
 // or staged, and waiting for it would be waiting for other clients.
-func (e *Engine) mayFree(size int64) bool {
+func (e *Engine) mayFree(size int64, soft bool) bool {
 	u := e.table.Usage()
 	if e.evicting || e.lapsing() || u.Ready < u.Capacity && !e.populated {
 		return true // evictions or the ends of pins go on in the next turn, or the pool grows
 	}
-	coming := e.coming(&u)
 	// Objects of no length are no bytes, but they take a place in the table.
-	return (coming > 0 || e.dirty.len() > 0 || e.spilling > 0 && !e.stalled()) && toBeHad(&u)+coming >= size
+	return (e.coming(&u) > 0 || e.dirty.len() > 0 || e.spilling > 0 && !e.stalled()) && e.most(&u, soft) >= size
+}
+
+// most is how many bytes can be had now or when the work under way has ended.
+func (e *Engine) most(u *table.Usage, soft bool) int64 {
+	n := toBeHad(u) + e.coming(u)
+	if soft {
+		n += u.Yielding
+	}
+	if soft && !e.stalled() {
+		n += u.Softening
+	}
+	return n
 }
 
 // coming is how many bytes work under way can free. What a stalled disk has its hands on comes when it does.
@@ -74,7 +91,7 @@ type patience struct {
 
 // mustWait says that a request for which size bytes are short waits for them.
 func (e *Engine) mustWait(pa patience, size int64) bool {
-	return pa.wait && (e.awaited(pa) || e.mayFree(size))
+	return pa.wait && (e.awaited(pa) || e.mayFree(size, softToo))
 }
 
 // awaited says that a request has to line up: somebody waits for memory, and the work under
@@ -85,7 +102,7 @@ func (e *Engine) awaited(pa patience) bool {
 		return false
 	}
 	u := e.table.Usage()
-	return toBeHad(&u)+e.coming(&u) >= e.parked[e.parkedFirst].need
+	return e.most(&u, softToo) >= e.parked[e.parkedFirst].need
 }
 
 const (
@@ -109,18 +126,32 @@ func (e *Engine) spared(u *table.Usage) int64 {
 func (e *Engine) sparing(size int64) bool {
 	u := e.table.Usage()
 	s := e.spared(&u)
-	return s > 0 && toBeHad(&u) < table.Footprint(size)+s && e.mayFree(size)
+	if s == 0 || toBeHad(&u) >= table.Footprint(size)+s || !e.mayFree(size, unpinned) {
+		return false
+	}
+	e.short = true // what is dirty has to be written: nothing else would have it so for a put, which never waits
+	return true
 }
 
 // retryParts bounds how often a request that needs much memory is tried while it comes bit
 // by bit: each try walks all its keys.
 const retryParts = 16
 
-// mustFree notes what waiting request n needs, short of which it lacks for its next object.
-// What it gave back may be counted among what is to be had.
-func (e *Engine) mustFree(n uint32, need, short int64) {
+// memoryOf is how many bytes of the pool the objects of transfer t take.
+func (e *Engine) memoryOf(t uint32) (bytes int64) {
+	for n := e.transfers[t].first; n != none; n = e.entries[n].next {
+		bytes += table.Footprint(e.entries[n].size)
+	}
+	return bytes
+}
+
+// mustFree notes what waiting request n needs: the memory that it had and gave back, which may be counted among what is to
+// be had, and that for its next object, of so many bytes.
+func (e *Engine) mustFree(n uint32, had, next int64) {
 	u := e.table.Usage()
 	p := &e.parked[n]
+	short := table.Footprint(next)
+	need := had + short
 	p.need = need
 	p.enough = min(need, toBeHad(&u)+max(short, need/retryParts))
 	if e.loadsBegun >= loadsATurn {
@@ -137,5 +168,11 @@ func (e *Engine) worthATry(n uint32) bool {
 	if p.transfer != none {
 		enough += e.spared(&u)
 	}
-	return toBeHad(&u) >= enough || !e.mayFree(p.need)
+	switch {
+	case toBeHad(&u) >= enough:
+		return true
+	case e.mayFree(p.need, unpinned):
+		return false
+	}
+	return toBeHad(&u)+u.Yielding >= enough || !e.mayFree(p.need, softToo)
 }

@@ -24,6 +24,7 @@ type parked struct {
 	tries    int                 // of a lookup or retrieval
 	body     []byte              // of the request
 	results  []proto.StoreResult // of a prepare, so far
+	from     origins             // of a lookup or retrieval
 	prev     uint32
 	next     uint32
 }
@@ -185,7 +186,7 @@ func (e *Engine) tryPrepare(n uint32, wait bool) bool {
 	out.Results = append(out.Results[:0], p.results...)
 	if short := e.reserve(p.transfer, p.layout, in, out, patience{wait: wait}); short > 0 {
 		p.results = append(p.results[:0], out.Results...)
-		e.mustFree(n, short, short)
+		e.mustFree(n, 0, short)
 		return false
 	}
 	r, t := p.req, p.transfer
@@ -220,11 +221,12 @@ func (e *Engine) tryAcquire(a *acquisition, n uint32, wait bool) bool {
 		return true
 	}
 	e.parked[n].tries++
+	a.from = &e.parked[n].from
 	wait = wait && e.parked[n].tries < triesMax
 	if short := e.acquire(t, a, patience{wait: wait}); short > 0 {
-		need := e.transfers[t].bytes + short
+		had := e.memoryOf(t)
 		e.endTransfer(t)
-		e.mustFree(n, need, short)
+		e.mustFree(n, had, short)
 		return false
 	}
 	e.unpark(n)

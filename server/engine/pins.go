@@ -62,7 +62,7 @@ func (e *Engine) onPin(c *conn, r *request, body []byte) {
 		out.Results = append(out.Results, st)
 	}
 	for i := len(e.refs); i > 0; i-- {
-		e.table.Touch(e.refs[i-1])
+		e.touch(e.refs[i-1])
 	}
 	e.counters.Pins += uint64(out.Pinned)
 	e.counters.PinsRefused += uint64(len(in.Keys)) - uint64(out.Pinned)
@@ -88,6 +88,7 @@ func (e *Engine) pin(k *table.Key, kind table.Pin, until time.Duration) (table.R
 	case st != table.StateReady:
 		return 0, proto.StatusBusy // somebody writes it, or the disk
 	}
+	e.lapseIfOver(ref)
 	switch e.table.PinOf(ref) {
 	case table.PinNone, table.PinLapsed:
 		if st := e.mayPin(table.Footprint(e.table.Extent(ref).Len)); st != proto.StatusOK {
@@ -133,7 +134,12 @@ func (e *Engine) onUnpin(c *conn, r *request, body []byte) {
 	var unpinned uint32
 	for i := len(in.Keys); i > 0; i-- { // tail first: it is to be evicted before the head
 		key.Hash = in.Keys[i-1]
-		if ref, _, ok := e.table.Find(&key); ok && e.table.Unpin(ref) {
+		ref, _, ok := e.table.Find(&key)
+		if !ok {
+			continue
+		}
+		e.lapseIfOver(ref)
+		if e.table.Unpin(ref) {
 			e.pins.clear(ref.Entry())
 			unpinned++
 		}
@@ -154,10 +160,21 @@ func (e *Engine) lapse(most int) {
 		if !ok {
 			return
 		}
-		if e.table.Lapse(i) {
-			e.counters.PinsExpired++
-			e.memoryFreed = true
-		}
+		e.lapseOne(i)
+	}
+}
+
+func (e *Engine) lapseOne(entry uint32) {
+	if e.table.Lapse(entry) {
+		e.counters.PinsExpired++
+		e.memoryFreed = true
+	}
+}
+
+// lapseIfOver ends the pin of an object if its time is over: where many end at the same time, lapse may not have come to it.
+func (e *Engine) lapseIfOver(ref table.Ref) {
+	if i := ref.Entry(); e.pins.at[i] <= e.now {
+		e.lapseOne(i)
 	}
 }
 

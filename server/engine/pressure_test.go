@@ -4,11 +4,111 @@ import (
 	"math"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/proto"
 )
+
+// What is pinned softly goes when nothing else is left, and what is dirty when the disk has it. A request for which both
+// together would do waits for the disk; it is not told that there is no space.
+func TestARequestWaitsForSpillsThatTogetherWithSoftPinsWouldDo(t *testing.T) {
+	for _, mode := range []WriteMode{WriteThrough, WriteBack} {
+		w := newWorld(t, setup{slots: 4, diskSize: 1 << 20, segment: 64 << 10, cfg: Config{Write: mode, PinBudget: 4 * slotSize, InstanceCap: 1 << 30}})
+		a, b := w.worker(1, 100), w.worker(2, 200)
+		a.store(slotSize, "p", "q")
+		w.e.short = true
+		w.flush()
+		w.settle()
+		require.EqualValues(t, 2, a.pin(soft, time.Minute, "p", "q").Pinned)
+		a.store(slotSize, "d", "e")
+		id := a.prepare(time.Minute, 3*slotSize, "large")
+		a.waits(id)
+		small := b.prepare(time.Minute, slotSize, "small") // and others do not take it away bit by bit
+		b.waits(small)
+		w.settle()
+		out := a.prepared(id)
+		require.Equal(t, proto.StatusReserved, out.Results[0].Status)
+		require.Equal(t, proto.StatusReserved, b.prepared(small).Results[0].Status)
+		require.Equal(t, [2]int64{}, w.gauge())
+	}
+}
+
+// The same where all that could go is dirty and pinned softly, and where that is held beside.
+func TestARequestWaitsForSpillsOfSoftPins(t *testing.T) {
+	for _, mode := range []WriteMode{WriteThrough, WriteBack} {
+		w := newWorld(t, setup{slots: 4, diskSize: 1 << 20, segment: 64 << 10, cfg: Config{Write: mode, PinBudget: 4 * slotSize, InstanceCap: 1 << 30}})
+		a, b := w.worker(1, 100), w.worker(2, 200)
+		keys := names("p", 4)
+		a.store(slotSize, keys...)
+		require.EqualValues(t, 4, a.pin(soft, time.Minute, keys...).Pinned)
+		lease := a.found(a.lookup(proto.LookupHold, 0, keys...)).Lease
+		require.Equal(t, proto.StatusNoSpace, b.prepared(b.prepare(time.Minute, slotSize, "x")).Results[0].Status, "all is held")
+		a.release(lease)
+		id := b.prepare(time.Minute, slotSize, "x")
+		if mode == WriteThrough {
+			b.waits(id)
+		}
+		w.settle()
+		require.Equal(t, proto.StatusReserved, b.prepared(id).Results[0].Status)
+		require.Equal(t, [2]int64{3 * slotSize, 0}, w.gauge())
+		require.True(t, w.onDiskNow(a, "p3"), "it went when the disk had it")
+		require.False(t, w.resident("p3"))
+	}
+}
+
+// Stores that may wait leave memory to loads as long as something is being written that they could wait for. A put does not
+// wait, and with write-back nothing would be written for it: it would be refused for ever.
+func TestAPutIsServedThoughMemoryIsSpared(t *testing.T) {
+	w := diskWorld(t, 64, Config{InstanceCap: math.MaxInt64, Write: WriteBack})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	w.toDisk(a, slotSize, "old")
+	require.True(t, begins(w, b, "old"))
+	w.settle()
+	a.store(slotSize, names("dirty", 12)...)
+	require.NotZero(t, a.prepared(a.prepare(0, slotSize, names("open", 48)...)).Transfer)
+	require.Equal(t, proto.StatusNoSpace, b.answer(b.put("x", valueOf("x", slotSize))), "three are spared")
+	w.settle()
+	id := b.put("x", valueOf("x", slotSize))
+	w.settle()
+	require.Equal(t, proto.StatusOK, b.answer(id))
+}
+
+// An expired pin comes back to life: where more pins end at the same time than an event ends, one whose time is over makes
+// another that is put on the object in the same moment as strong as itself, and is ended by an UNPIN.
+func TestAPinThatIsOverIsNoneForPinAndUnpin(t *testing.T) {
+	const many = 3 * lapseStep
+	w := newWorld(t, setup{slots: 2 * many, quiet: true, cfg: Config{Entries: 2 * many, InstanceCap: 1 << 40, Objects: 4 * many, PinBudget: 2 * many * slotSize}})
+	c := w.worker(1, 100)
+	keys := names("k", many)
+	c.store(slotSize, keys...)
+	require.EqualValues(t, many, c.pin(hard, time.Second, keys...).Pinned)
+	w.now = time.Second
+	step := func(op proto.Op, body []byte) { // without the turn's end, which ends the rest
+		c.lastID++
+		w.e.Step(&Event{Kind: EventFrame, Now: w.now, Conn: c.id, Body: body, Header: proto.Header{
+			Version: proto.Version, Op: op, Body: uint32(len(body)), Size: uint32(proto.HeaderSize + len(body)), Request: c.lastID, Boot: testBoot,
+		}})
+	}
+	step(proto.OpPin, proto.AppendPin(nil, &proto.Pin{TTLMs: 1000, Keys: testKeys("k0")}))
+	require.Greater(t, w.e.table.Usage().Pinned, many/2, "there are such pins")
+	step(proto.OpUnpin, proto.AppendUnpin(nil, &proto.Unpin{Keys: testKeys("k1")}))
+	r, there := c.take(c.lastID)
+	require.True(t, there)
+	var out proto.UnpinReply
+	require.NoError(t, proto.ParseUnpinReply(r.body, &out))
+	require.Zero(t, out.Unpinned)
+	w.flush()
+	require.Equal(t, [2]int64{slotSize, 0}, w.gauge(), "the new one is soft")
+	require.EqualValues(t, many, w.e.counters.PinsExpired)
+	w.now += time.Second
+	w.flush()
+	require.Equal(t, [2]int64{}, w.gauge())
+	w.quiet = false
+	w.check()
+}
 
 // What was stored can be evicted when the disk has it. The head of a prefix got there first, and went first, so that nothing was
 // left of the prefix but what is of no use without it.

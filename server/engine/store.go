@@ -29,7 +29,7 @@ func (e *Engine) onPrepareStore(c *conn, r *request, body []byte) {
 		n := e.park(r, x, t, l, until, body)
 		if n != none {
 			e.parked[n].results = append(e.parked[n].results[:0], out.Results...)
-			e.mustFree(n, short, short)
+			e.mustFree(n, 0, short)
 			return
 		}
 		e.reserve(t, l, in, out, patience{turned: true})
@@ -101,6 +101,8 @@ func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32, pa pati
 	} else if st == table.StateReady {
 		e.table.Chain()
 		e.touch(ref) // who stores it has computed it: it was in demand
+		return proto.StoreResult{Status: proto.StatusExists}, false
+	} else if st == table.StateLoading && !e.stalled() { // it is on disk
 		return proto.StoreResult{Status: proto.StatusExists}, false
 	}
 	ref, ext, got := e.place(key, size, table.StateStaged, pa)

@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slotcache/slotcache/l1/table"
+	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/proto"
+)
+
+const wholeRetrieve = proto.LookupHold | proto.LookupLoad | proto.LookupSlots
+
+// lookupAny asks which of the keys are there.
+func (c *client) lookupAny(opt proto.LookupOptions, wait time.Duration, keys ...string) uint64 {
+	return c.post(proto.OpLookup, 0, proto.AppendLookup(nil, &proto.Lookup{
+		Mode: proto.ModeAny, Options: opt, Group: 1, WaitMs: uint32(wait.Milliseconds()), Keys: testKeys(keys...),
+	}), nil)
+}
+
+// toDisk stores keys, a few at a time, and so many others that the disk alone has them.
+func (w *world) toDisk(c *client, size uint64, keys ...string) {
+	w.t.Helper()
+	quiet := w.quiet
+	w.quiet = true
+	others := names("in their place ", len(w.pool)/int(table.Footprint(int64(size))))
+	for _, some := range [][]string{keys, others} {
+		for len(some) > 0 {
+			n := min(len(some), 4)
+			c.store(size, some[:n]...)
+			w.e.short = true // with write-back, too
+			w.flush()
+			w.settle()
+			some = some[n:]
+		}
+	}
+	w.quiet = quiet
+	w.check()
+	for _, k := range keys {
+		require.False(w.t, w.resident(k), k)
+		require.True(w.t, w.onDiskNow(c, k), k)
+	}
+}
+
+// endReads carries out what brings objects from disk, and no write.
+func (w *world) endReads() {
+	for i := 0; i < len(w.ios); i++ {
+		if k := w.ios[i].Kind; k == seglog.IORead || k == seglog.IOSum {
+			w.endIO(i)
+			i = -1
+		}
+	}
+}
+
+// A lookup of more than its instance may hold reads again and again what it then cannot hold, and evicts for it what it has
+// read just before, for as long as it waits.
+func TestALookupReadsNoMoreThanItsInstanceMayHold(t *testing.T) {
+	for _, opt := range []proto.LookupOptions{wholeRetrieve, proto.LookupLoad} {
+		w := diskWorld(t, 64, Config{}) // one may hold 32
+		a := w.worker(1, 100)
+		keys := names("k", 100)
+		w.toDisk(a, slotSize, keys...)
+		before, evictions := w.e.counters.Loads, w.e.table.Usage().Evictions
+		id := a.lookupAny(opt, time.Minute, keys...)
+		w.settle()
+		out := a.found(id)
+		require.EqualValues(t, 32, out.Hits)
+		require.EqualValues(t, 32, w.e.counters.Loads-before)
+		require.EqualValues(t, 32, w.e.table.Usage().Evictions-evictions)
+		a.verify(out.Slots, keys[:len(out.Slots)]...)
+		a.release(out.Lease)
+		id = a.lookup(opt, time.Minute, keys[40:]...)
+		w.settle()
+		require.EqualValues(t, 32, a.found(id).Hits)
+		require.EqualValues(t, 64, w.e.counters.Loads-before, "nor the one that cuts a prefix")
+	}
+}
+
+// Keys behind the last whole group cannot count: they are not read, nor waited for, nor held.
+func TestKeysBehindTheLastWholeGroupAreNotRead(t *testing.T) {
+	w := diskWorld(t, 64, Config{})
+	a := w.worker(1, 100)
+	keys := names("k", 11)
+	w.toDisk(a, slotSize, keys...)
+	for _, n := range []int{3, 8, 11} {
+		before := w.e.counters.Loads
+		in := proto.Lookup{Group: 4, Options: wholeRetrieve, WaitMs: 1000, Keys: testKeys(keys[:n]...)}
+		id := a.post(proto.OpLookup, 0, proto.AppendLookup(nil, &in), nil)
+		w.settle()
+		out := a.found(id)
+		require.EqualValues(t, n/4*4, out.Hits)
+		for i, k := range keys {
+			require.Equal(t, i < n/4*4, w.resident(k), k)
+		}
+		require.LessOrEqual(t, w.e.counters.Loads-before, uint64(8))
+		a.release(out.Lease)
+	}
+	in := proto.Lookup{Mode: proto.ModeAny, Group: 4, Options: wholeRetrieve, WaitMs: 1000, Keys: testKeys(keys...)}
+	id := a.post(proto.OpLookup, 0, proto.AppendLookup(nil, &in), nil)
+	w.settle()
+	require.EqualValues(t, 11, a.found(id).Hits, "which ones are there is not asked in groups")
+}
+
+// A lookup that waits for memory is tried again when what it had read is in memory: it was on disk when the request came.
+func TestHitsCountByWhereTheyWereWhenTheRequestCame(t *testing.T) {
+	w := diskWorld(t, 16, Config{InstanceCap: math.MaxInt64})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	keys := names("k", 12)
+	w.toDisk(a, slotSize, keys...)
+	a.store(slotSize, "there")
+	w.settle()
+	b.store(slotSize, names("dirty", 8)...)
+	id := a.lookup(wholeRetrieve, time.Hour, append([]string{"there"}, keys...)...)
+	w.endReads()
+	a.waits(id)
+	require.True(t, w.resident("k0"), "it was read")
+	w.settle()
+	out := a.found(id)
+	require.EqualValues(t, 13, out.Hits)
+	require.EqualValues(t, 1, out.FromMemory)
+	require.EqualValues(t, 12, out.FromDisk)
+}
+
+// A lookup of small objects needs the memory of whole units. It is not tried for every bit of it that comes free, nor answered
+// before its time because it was tried too often.
+func TestALookupOfSmallObjectsIsNotTriedForEachThatComesFree(t *testing.T) {
+	const slots = 512
+	w := diskWorld(t, slots, Config{InstanceCap: math.MaxInt64, Transfers: 1024})
+	w.quiet = true
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	keys := names("k", 400)
+	w.toDisk(a, 100, keys...)
+	a.store(slotSize, "dirty") // is under way to the disk, and waited for
+	var open []uint64
+	for _, k := range names("open", slots-1) {
+		if out := a.prepared(a.prepare(0, 100, k)); out.Transfer != 0 {
+			open = append(open, out.Transfer)
+		}
+	}
+	id := b.lookup(wholeRetrieve, time.Hour, keys...)
+	b.waits(id)
+	tries := 0
+	for _, tr := range open {
+		if n := w.e.parkedFirst; n != none {
+			tries = w.e.parked[n].tries
+		}
+		require.Equal(t, proto.StatusOK, a.abort(tr))
+	}
+	require.Less(t, tries, 5*retryParts)
+	w.settle()
+	require.EqualValues(t, len(keys), b.found(id).Hits)
+	w.check()
+}
+
+// What is being read from disk is on disk: who wants to store it need not.
+func TestAStoreOfWhatIsBeingReadFindsThatItExists(t *testing.T) {
+	w := diskWorld(t, 16, Config{})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	w.toDisk(a, slotSize, "k", "l")
+	id := a.lookup(wholeRetrieve, time.Minute, "k")
+	out := b.prepared(b.prepare(0, slotSize, "k", "l"))
+	require.Equal(t, proto.StatusExists, out.Results[1].Status, "it is on disk only")
+	require.Equal(t, proto.StatusExists, out.Results[0].Status)
+	require.Zero(t, out.Transfer)
+	require.Equal(t, proto.StatusExists, b.answer(b.put("k", valueOf("k", slotSize))))
+	w.settle()
+	require.EqualValues(t, 1, a.found(id).Hits)
+}
