@@ -44,7 +44,8 @@ type model struct {
 	holdings []*holding
 	pidNext  int32
 	lifeNext int
-	grown    int // slots of the pool
+	grown    int  // slots of the pool
+	wide     bool // asks for more, and the disk hangs at times
 	faults   bool
 	faulty   bool     // there were
 	dark     bool     // the power was cut
@@ -168,7 +169,10 @@ func fromEnv(name string, otherwise int) int {
 func runModel(t *testing.T, seed uint64, steps int, s setup, verdict map[proto.Op]int) {
 	t.Helper()
 	t.Logf("seed %d, %v", seed, s)
-	m := &model{setup: s, r: rand.New(rand.NewPCG(seed, 1)), pidNext: 1000, verdict: verdict}
+	m := &model{setup: s, r: rand.New(rand.NewPCG(seed, 1)), pidNext: 1000, verdict: verdict, wide: seed%2 == 0}
+	if m.wide {
+		m.setup.stall = wideStall
+	}
 	m.begin(t, nil)
 	defer func() {
 		if t.Failed() {
@@ -271,6 +275,10 @@ func (m *model) actOf(i int) {
 		if len(w.conns) == 0 {
 			m.connectAgain(w)
 		}
+		return
+	}
+	if m.wide && m.r.IntN(12) == 0 {
+		m.actWide(w, c)
 		return
 	}
 	switch n := m.r.IntN(224); {

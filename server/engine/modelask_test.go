@@ -11,6 +11,9 @@ import (
 
 // pick chooses some keys in a row, perhaps none, perhaps one twice.
 func (m *model) pick() []int {
+	if m.wide && m.r.IntN(10) == 0 {
+		return m.pickMany()
+	}
 	keys := make([]int, m.r.IntN(7))
 	first := m.r.IntN(modelKeys)
 	for i := range keys {

@@ -25,7 +25,7 @@ func TestEveryRequestIsAnsweredOnceFaultsStop(t *testing.T) {
 		seed := uint64(fromEnv("MODEL_SEED", int(time.Now().UnixNano())))
 		t.Run(fmt.Sprintf("config %d", i), func(t *testing.T) {
 			t.Logf("seed %d", seed)
-			m := &model{setup: s, r: rand.New(rand.NewPCG(seed, 2)), pidNext: 1000, verdict: map[proto.Op]int{}}
+			m := &model{setup: s, r: rand.New(rand.NewPCG(seed, 2)), pidNext: 1000, verdict: map[proto.Op]int{}, wide: true}
 			m.begin(t, nil)
 			m.workers = m.workers[:4]
 			for m.grown < m.setup.slots {
