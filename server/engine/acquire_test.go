@@ -155,6 +155,32 @@ func TestALookupOfSmallObjectsIsNotTriedForEachThatComesFree(t *testing.T) {
 	w.check()
 }
 
+// However often a lookup is tried that waits, for memory or because it has many keys on disk, it is one use of each.
+func TestALookupThatIsTriedAgainUsesEachObjectOnce(t *testing.T) {
+	w := diskWorld(t, 16, Config{InstanceCap: math.MaxInt64, Policy: table.PolicyS3FIFO})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	keys := names("k", 10)
+	w.toDisk(a, slotSize, keys...)
+	a.store(slotSize, "there")
+	w.settle()
+	b.store(slotSize, names("dirty", 12)...)
+	id := a.lookup(proto.LookupLoad, time.Hour, append([]string{"there"}, keys...)...)
+	w.endReads()
+	tries := 0
+	for w.e.parkedFirst != none {
+		tries = w.e.parked[w.e.parkedFirst].tries
+		w.endIO(0)
+	}
+	require.Greater(t, tries, 1)
+	w.settle()
+	require.EqualValues(t, 11, a.found(id).Hits)
+	for _, k := range names("new", 24) {
+		a.store(slotSize, k)
+		w.settle()
+	}
+	require.False(t, w.resident("there"), "it was used once since it was stored: twice, and it stays")
+}
+
 // What is being read from disk is on disk: who wants to store it need not.
 func TestAStoreOfWhatIsBeingReadFindsThatItExists(t *testing.T) {
 	w := diskWorld(t, 16, Config{})

@@ -36,10 +36,11 @@ type acquisition struct {
 }
 
 // origins are where the keys of a lookup were when it came, or when it came to them: it may be tried again when
-// what it had read from disk is in memory.
+// what it had read from disk is in memory. However often it is tried it uses each object once.
 type origins struct {
-	disk  [proto.MaxKeys / 64]uint64
-	known int // leading keys that are settled
+	disk   [proto.MaxKeys / 64]uint64
+	known  int  // leading keys that are settled
+	spared bool // what comes behind the first load was made the most recently used
 }
 
 // note says whether the key at pos was on disk only. Now it is, or is not.
@@ -213,7 +214,6 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 	key := table.Key{Namespace: p.space, Layout: a.layout.id}
 	i := &e.insts[a.inst]
 	loads := a.wait.options&proto.LookupLoad != 0
-	touched := false
 	keys := wholeGroups(a.keys, a.wait.mode, a.wait.group)
 	for pos := range keys {
 		key.Hash = keys[pos]
@@ -225,9 +225,9 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 		fromDisk := !ok || st == table.StateLoading
 		switch {
 		case !ok && loads:
-			if !touched { // a load must not evict what comes behind it in this request
-				e.touchTail(key, keys[pos+1:])
-				touched = true
+			if !a.from.spared { // a load must not evict what comes behind it in this request
+				e.touchTail(key, keys[pos+1:], false)
+				a.from.spared = true
 			}
 			var short int64
 			var capped bool
@@ -254,9 +254,11 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 		}
 		if e.table.State(ref) == table.StateReady {
 			n := e.addEntry(t, ref, entryHeld, uint32(pos))
+			if pos >= a.from.known {
+				e.table.Chain() // they come the head first here, so that each stands for itself
+				e.touch(ref)    // which is less work for what is held
+			}
 			e.entries[n].fromDisk = a.from.note(pos, fromDisk)
-			e.table.Chain() // they come the head first here, so that each stands for itself
-			e.touch(ref)    // which is less work for what is held
 			continue
 		}
 		n := e.addEntry(t, ref, entryWaiting, uint32(pos))
@@ -267,8 +269,9 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 	return 0
 }
 
-// touchTail makes those of the keys that are in memory the most recently used.
-func (e *Engine) touchTail(key table.Key, keys []proto.Key) {
+// touchTail makes those of the keys that are in memory the most recently used, the last first. apart: each stands for itself,
+// and is used by that.
+func (e *Engine) touchTail(key table.Key, keys []proto.Key, apart bool) {
 	e.table.Chain()
 	for n := len(keys); n > 0; {
 		from := (n - 1) / windowKeys * windowKeys
@@ -279,7 +282,12 @@ func (e *Engine) touchTail(key table.Key, keys []proto.Key) {
 			if i%table.Batch == 0 {
 				e.table.Ahead(refs, i)
 			}
-			if ref != 0 {
+			switch {
+			case ref == 0:
+			case apart:
+				e.table.Chain()
+				e.touch(ref)
+			default:
 				e.table.Touch(ref)
 			}
 		}

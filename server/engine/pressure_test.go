@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slotcache/slotcache/l1/table"
 	"github.com/slotcache/slotcache/l2/seglog"
 	"github.com/slotcache/slotcache/proto"
 )
@@ -142,6 +143,37 @@ func TestTheTailOfAPrefixGoesFirstThoughTheDiskHasAll(t *testing.T) {
 						require.False(t, w.resident(k), "%v: %s is there without what is before it", policy, k)
 					}
 				}
+			}
+		}
+	}
+}
+
+// A store of a prefix that exists in part uses that part, and its new objects do not take the memory of what it has further on.
+// Its head was used first, so that it was evicted before its tail.
+func TestAStoreUsesWhatExistsTheLastFirst(t *testing.T) {
+	for _, policy := range []table.Policy{table.PolicyLRU, table.PolicyAdaptive} { // those by which a use moves an object
+		w := newWorld(t, setup{slots: 12, cfg: Config{InstanceCap: math.MaxInt64, Policy: policy}})
+		a := w.worker(1, 100)
+		a.store(slotSize, names("p", 4)...)
+		a.store(slotSize, names("q", 8)...)
+		out := a.prepared(a.prepare(0, slotSize, append([]string{"new"}, names("p", 4)...)...))
+		require.Equal(t, proto.StatusReserved, out.Results[0].Status)
+		for _, r := range out.Results[1:] {
+			require.Equal(t, proto.StatusExists, r.Status, policy)
+		}
+		a.fill(out, "new")
+		require.Equal(t, proto.StatusOK, a.commit(out.Transfer))
+		for i := range 11 {
+			a.store(slotSize, names("s", 11)[i])
+			there := 0
+			for _, k := range names("p", 4) {
+				if !w.resident(k) {
+					break
+				}
+				there++
+			}
+			for _, k := range names("p", 4)[there:] {
+				require.False(t, w.resident(k), "%v: %s is there without what is before it", policy, k)
 			}
 		}
 	}

@@ -56,6 +56,9 @@ func (e *Engine) beginStore(c *conn, r *request, x uint32, index uint16) (layout
 func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.PrepareStoreReply, pa patience) int64 {
 	p := &e.transfers[t]
 	first := len(out.Results)
+	if pa.behind { // it is new: who stores what exists has computed it, so that it was in demand, and what is new must not evict it
+		e.touchTail(table.Key{Namespace: p.space, Layout: l.id}, in.Keys, true)
+	}
 	for i := first; i < len(in.Keys); i++ {
 		res := proto.StoreResult{}
 		size := int64(min(in.Sizes[i], 1<<62))
@@ -91,7 +94,7 @@ func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.
 func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32, pa patience) (res proto.StoreResult, full bool) {
 	p := &e.transfers[t]
 	i := &e.insts[p.inst]
-	if ref, st, ok := e.table.Find(key); !ok {
+	if _, st, ok := e.table.Find(key); !ok {
 		switch {
 		case !e.mayOwn(i, size), p.inline && p.bytes+size > proto.MaxPayload:
 			return proto.StoreResult{Status: proto.StatusBusy}, false
@@ -99,8 +102,6 @@ func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32, pa pati
 			return proto.StoreResult{}, true
 		}
 	} else if st == table.StateReady {
-		e.table.Chain()
-		e.touch(ref) // who stores it has computed it: it was in demand
 		return proto.StoreResult{Status: proto.StatusExists}, false
 	} else if st == table.StateLoading && !e.stalled() { // it is on disk
 		return proto.StoreResult{Status: proto.StatusExists}, false
