@@ -195,3 +195,96 @@ func TestAStoreOfWhatIsBeingReadFindsThatItExists(t *testing.T) {
 	w.settle()
 	require.EqualValues(t, 1, a.found(id).Hits)
 }
+
+// What a request evicts for its own keys may come again further on in it, as itself or twice.
+func TestARequestFindsWhatItEvictedItself(t *testing.T) {
+	w := diskWorld(t, 4, Config{InstanceCap: math.MaxInt64, Policy: table.PolicyFIFO}) // by which a use moves nothing
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	w.toDisk(a, slotSize, "x")
+	a.store(slotSize, "b", "c", "d", "e")
+	w.settle()
+	evictions := w.e.table.Usage().Evictions
+	id := a.lookup(wholeRetrieve, time.Minute, "x", "e", "e")
+	w.settle()
+	out := a.found(id)
+	require.EqualValues(t, 3, out.Hits, "the load of the first evicted the second")
+	a.verify(out.Slots, "x", "e", "e")
+	require.EqualValues(t, 2, w.e.table.Usage().Evictions-evictions)
+
+	a.release(out.Lease)
+	w.settle()
+	there := []string{}
+	for _, k := range []string{"b", "c", "d"} {
+		if w.resident(k) {
+			there = append(there, k)
+		}
+	}
+	require.Len(t, there, 2)
+	held := a.found(a.lookup(proto.LookupHold|proto.LookupSlots, 0, "x", "e", there[0]))
+	require.EqualValues(t, 3, held.Hits)
+	got := b.prepared(b.prepare(0, slotSize, "new", there[1]))
+	require.Equal(t, proto.StatusReserved, got.Results[0].Status)
+	require.Equal(t, proto.StatusExists, got.Results[1].Status, "it made room for the first, and is on disk")
+	require.False(t, w.resident(there[1]))
+}
+
+// A lookup that does not wait gets no second turn, and no more loads in its first than others bear.
+func TestALookupThatDoesNotWaitBeginsSoManyLoads(t *testing.T) {
+	const many = loadsMost + 50
+	w := diskWorld(t, 2*many, Config{InstanceCap: math.MaxInt64, Objects: 4 * many, Entries: 4 * many})
+	w.quiet = true
+	a := w.worker(1, 100)
+	keys := names("k", many)
+	w.toDisk(a, slotSize, keys...)
+	before := w.e.counters.Loads
+	require.Zero(t, a.found(a.lookup(proto.LookupLoad, 0, keys...)).Hits)
+	require.EqualValues(t, loadsMost, w.e.counters.Loads-before)
+	w.settle()
+	require.EqualValues(t, loadsMost, a.found(a.lookup(proto.LookupHold, 0, keys...)).Hits)
+	w.check()
+}
+
+// A load lines up behind those that wait for memory. Else small ones would take away what comes free for a large one, bit by bit.
+func TestALoadDoesNotTakeWhatAnotherWaitsFor(t *testing.T) {
+	const slots = 64
+	w := diskWorld(t, slots, Config{InstanceCap: math.MaxInt64})
+	a, b, c := w.worker(1, 100), w.worker(2, 200), w.worker(3, 300)
+	keys := names("k", 50)
+	w.toDisk(a, slotSize, append([]string{"small"}, keys...)...)
+	a.store(slotSize, names("dirty", 4)...)
+	var open []uint64
+	for _, k := range names("open", slots-4) {
+		open = append(open, a.prepared(a.prepare(0, slotSize, k)).Transfer)
+	}
+	large := b.lookup(wholeRetrieve, time.Hour, keys...)
+	b.waits(large)
+	a.sameTurn(proto.OpAbortStore, proto.AppendAbortStore(nil, &proto.AbortStore{Transfer: open[0]}))
+	small := c.sameTurn(proto.OpLookup, proto.AppendLookup(nil, &proto.Lookup{
+		Options: wholeRetrieve, Group: 1, WaitMs: 3_600_000, Keys: testKeys("small"),
+	}))
+	require.Zero(t, w.e.table.Usage().Loading, "it lines up")
+	for _, tr := range open[1:] {
+		require.Equal(t, proto.StatusOK, a.abort(tr))
+	}
+	w.settle()
+	require.EqualValues(t, 50, b.found(large).Hits)
+	require.EqualValues(t, 1, c.found(small).Hits)
+}
+
+// A retrieval that would wait, and may not since its instance has enough waiting, is busy: there would be memory in time.
+func TestARetrievalThatMayNotWaitIsBusy(t *testing.T) {
+	w := diskWorld(t, 8, Config{InstanceCap: math.MaxInt64, ParkedCap: 1})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	w.toDisk(a, slotSize, "x", "y")
+	a.store(slotSize, names("dirty", 8)...)
+	first := b.lookup(wholeRetrieve, time.Minute, "x")
+	b.waits(first)
+	in := proto.PrepareRetrieve{Keys: testKeys("y"), WaitMs: 1000}
+	_, st := b.retrieve(in)
+	require.Equal(t, proto.StatusBusy, st)
+	w.settle()
+	require.EqualValues(t, 1, b.found(first).Hits)
+	id := b.post(proto.OpPrepareRetrieve, 0, proto.AppendPrepareRetrieve(nil, &in), nil)
+	w.settle()
+	b.answered(id, proto.StatusOK)
+}

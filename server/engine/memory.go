@@ -46,8 +46,8 @@ const (
 // or staged, and waiting for it would be waiting for other clients.
 func (e *Engine) mayFree(size int64, soft bool) bool {
 	u := e.table.Usage()
-	if e.evicting || e.lapsing() || u.Ready < u.Capacity && !e.populated {
-		return true // evictions or the ends of pins go on in the next turn, or the pool grows
+	if e.evicting || e.lapsing() || len(e.clears) > 0 || u.Ready < u.Capacity && !e.populated {
+		return true // evictions, the ends of pins or the sweep of a namespace go on in the next turn, or the pool grows
 	}
 	// Objects of no length are no bytes, but they take a place in the table.
 	return (e.coming(&u) > 0 || e.dirty.len() > 0 || e.spilling > 0 && !e.stalled()) && e.most(&u, soft) >= size

@@ -77,6 +77,31 @@ func TestAPutIsServedThoughMemoryIsSpared(t *testing.T) {
 	require.Equal(t, proto.StatusOK, b.answer(id))
 }
 
+// sameTurn sends a request, and the turn goes on.
+func (c *client) sameTurn(op proto.Op, body []byte) uint64 {
+	c.lastID++
+	c.w.e.Step(&Event{Kind: EventFrame, Now: c.w.now, Conn: c.id, Body: body, Header: proto.Header{
+		Version: proto.Version, Op: op, Body: uint32(len(body)), Size: uint32(proto.HeaderSize + len(body)), Request: c.lastID, Boot: testBoot,
+	}})
+	return c.lastID
+}
+
+// What was pinned hard in a namespace that was cleared comes free when the sweep comes to it, which who waits waits for.
+func TestARequestWaitsForTheSweepOfAClear(t *testing.T) {
+	w := newWorld(t, setup{slots: 4, cfg: Config{PinBudget: 4 * slotSize, InstanceCap: 1 << 30}})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	a.store(slotSize, names("p", 4)...)
+	require.EqualValues(t, 4, a.pin(hard, time.Minute, names("p", 4)...).Pinned)
+	a.sameTurn(proto.OpClear, proto.AppendClear(nil, &proto.Clear{}))
+	id := b.sameTurn(proto.OpPrepareStore, proto.AppendPrepareStore(nil, &proto.PrepareStore{
+		WaitMs: 1000, Sizes: []uint64{4 * slotSize}, Keys: testKeys("x"),
+	}))
+	b.waits(id)
+	w.flush()
+	require.Equal(t, proto.StatusReserved, b.prepared(id).Results[0].Status)
+	require.False(t, w.tickDue())
+}
+
 // An expired pin comes back to life: where more pins end at the same time than an event ends, one whose time is over makes
 // another that is put on the object in the same moment as strong as itself, and is ended by an UNPIN.
 func TestAPinThatIsOverIsNoneForPinAndUnpin(t *testing.T) {
@@ -87,15 +112,9 @@ func TestAPinThatIsOverIsNoneForPinAndUnpin(t *testing.T) {
 	c.store(slotSize, keys...)
 	require.EqualValues(t, many, c.pin(hard, time.Second, keys...).Pinned)
 	w.now = time.Second
-	step := func(op proto.Op, body []byte) { // without the turn's end, which ends the rest
-		c.lastID++
-		w.e.Step(&Event{Kind: EventFrame, Now: w.now, Conn: c.id, Body: body, Header: proto.Header{
-			Version: proto.Version, Op: op, Body: uint32(len(body)), Size: uint32(proto.HeaderSize + len(body)), Request: c.lastID, Boot: testBoot,
-		}})
-	}
-	step(proto.OpPin, proto.AppendPin(nil, &proto.Pin{TTLMs: 1000, Keys: testKeys("k0")}))
+	c.sameTurn(proto.OpPin, proto.AppendPin(nil, &proto.Pin{TTLMs: 1000, Keys: testKeys("k0")}))
 	require.Greater(t, w.e.table.Usage().Pinned, many/2, "there are such pins")
-	step(proto.OpUnpin, proto.AppendUnpin(nil, &proto.Unpin{Keys: testKeys("k1")}))
+	c.sameTurn(proto.OpUnpin, proto.AppendUnpin(nil, &proto.Unpin{Keys: testKeys("k1")}))
 	r, there := c.take(c.lastID)
 	require.True(t, there)
 	var out proto.UnpinReply
