@@ -288,3 +288,48 @@ func TestARetrievalThatMayNotWaitIsBusy(t *testing.T) {
 	w.settle()
 	b.answered(id, proto.StatusOK)
 }
+
+// A lookup that waits is answered with what there is when it has been tried often enough, however much may still come.
+func TestALookupIsNotTriedForEver(t *testing.T) {
+	w := diskWorld(t, 8, Config{InstanceCap: math.MaxInt64})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	w.toDisk(a, slotSize, "x", "y")
+	a.store(slotSize, names("dirty", 8)...)
+	id := b.lookup(wholeRetrieve, time.Hour, "dirty0", "x", "y")
+	b.waits(id)
+	p := &w.e.parked[w.e.parkedFirst]
+	p.tries, p.enough, w.e.memoryFreed = triesMax-2, 0, true
+	w.flush()
+	b.waits(id)
+	require.Equal(t, triesMax-1, p.tries)
+	p.enough, w.e.memoryFreed = 0, true
+	w.flush()
+	require.EqualValues(t, 1, b.found(id).Hits)
+	require.NotEmpty(t, w.ios)
+}
+
+// The time of a request begins when it comes, and not again when there is memory for it.
+func TestTheDeadlineOfARequestThatWaitedForMemoryIsItsOwn(t *testing.T) {
+	w := diskWorld(t, 8, Config{InstanceCap: math.MaxInt64})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	w.toDisk(a, slotSize, "x", "y")
+	a.store(slotSize, names("dirty", 8)...)
+	lookup := b.lookup(wholeRetrieve, time.Second, "x")
+	retrieve := b.post(proto.OpPrepareRetrieve, 0, proto.AppendPrepareRetrieve(nil, &proto.PrepareRetrieve{Keys: testKeys("y"), WaitMs: 1000}), nil)
+	w.advance(900 * time.Millisecond)
+	for i := 0; w.e.parkedFirst != none; i++ {
+		for w.ios[i].Kind == seglog.IORead {
+			i++
+		}
+		w.endIO(i)
+		i = -1
+	}
+	b.waits(lookup)
+	b.waits(retrieve)
+	require.EqualValues(t, 2*slotSize, w.e.table.Usage().Loading)
+	w.advance(100 * time.Millisecond)
+	require.Zero(t, b.found(lookup).Hits)
+	b.answered(retrieve, proto.StatusMiss)
+	w.settle()
+	w.baseline()
+}

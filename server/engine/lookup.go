@@ -222,7 +222,6 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 		}
 		e.ahead(pos % windowKeys)
 		ref, st, ok := e.find(pos%windowKeys, &key)
-		fromDisk := !ok || st == table.StateLoading
 		switch {
 		case !ok && loads:
 			if !a.from.spared { // a load must not evict what comes behind it in this request
@@ -258,7 +257,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 				e.table.Chain() // they come the head first here, so that each stands for itself
 				e.touch(ref)    // which is less work for what is held
 			}
-			e.entries[n].fromDisk = a.from.note(pos, fromDisk)
+			e.entries[n].fromDisk = a.from.note(pos, false)
 			continue
 		}
 		n := e.addEntry(t, ref, entryWaiting, uint32(pos))

@@ -197,3 +197,29 @@ func TestAStoreUsesWhatExistsTheLastFirst(t *testing.T) {
 		}
 	}
 }
+
+// Many requests that wait are served by what comes free in one go, in several turns: the last of them too.
+func TestWaitingRequestsAreServedInSeveralTurns(t *testing.T) {
+	const slots = 3 * proto.MaxKeys
+	w := newWorld(t, setup{slots: slots, grown: 1, quiet: true, cfg: Config{Entries: 1 << 14, Objects: 1 << 14, InstanceCap: 1 << 40}})
+	var ids []uint64
+	var clients []*client
+	for i := range 3 {
+		c := w.worker(uint64(i+1), int32(100+i))
+		id := c.prepare(time.Hour, slotSize, names("k"+string(rune('a'+i)), proto.MaxKeys)...)
+		c.waits(id)
+		clients, ids = append(clients, c), append(ids, id)
+	}
+	w.step(Event{Kind: EventReady, Res: slots * slotSize})
+	for i, c := range clients {
+		out := c.prepared(ids[i])
+		require.Equal(t, proto.StatusReserved, out.Results[proto.MaxKeys-1].Status)
+		if i < 2 {
+			clients[i+1].waits(ids[i+1])
+			require.True(t, w.tickDue(), "nothing else wakes the loop")
+			w.flush()
+		}
+	}
+	w.quiet = false
+	w.check()
+}
