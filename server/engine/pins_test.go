@@ -333,6 +333,8 @@ func TestDirtyGoesBeforeSoftPinsForWhoWaits(t *testing.T) {
 		require.Equal(t, [2]int64{3 * slotSize, 0}, w.gauge(), "two were clean, the third was pinned")
 		require.True(t, w.resident("p2"))
 		require.False(t, w.resident("p3"), "of a prefix the tail goes first")
+		w.settle()
+		require.Zero(t, w.e.table.Usage().Dirty, "%v: memory was short, and the disk gets what is dirty", mode)
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"math"
 	"syscall"
 	"testing"
@@ -222,4 +223,54 @@ func TestWaitingRequestsAreServedInSeveralTurns(t *testing.T) {
 	}
 	w.quiet = false
 	w.check()
+}
+
+// More pins end at the same time than an event ends: who waits waits for the rest of them, a turn at most.
+func TestARequestWaitsForPinsThatAreOver(t *testing.T) {
+	const many = 2 * lapseStep
+	w := newWorld(t, setup{slots: many, quiet: true, cfg: Config{Entries: 2 * many, InstanceCap: 1 << 40, Objects: 4 * many, PinBudget: many * slotSize}})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	keys := names("k", many)
+	a.store(slotSize, keys...)
+	require.EqualValues(t, many, a.pin(hard, time.Second, keys...).Pinned)
+	w.now = time.Second
+	in := proto.PrepareStore{WaitMs: 1000, Keys: testKeys(names("new", many)...)}
+	for range many {
+		in.Sizes = append(in.Sizes, slotSize)
+	}
+	id := b.sameTurn(proto.OpPrepareStore, proto.AppendPrepareStore(nil, &in))
+	b.waits(id)
+	w.flush()
+	out := b.prepared(id)
+	require.Equal(t, proto.StatusReserved, out.Results[many-1].Status)
+	w.quiet = false
+	w.check()
+}
+
+// While the disk hangs nothing comes by what it has its hands on, be it memory or places in the table: nobody waits for it, and
+// all is as before when it has let go.
+func TestNobodyWaitsForSpillsOfADiskThatHangs(t *testing.T) {
+	const big = 16 * slotSize
+	for _, size := range []uint64{0, big} { // of nothing there is a lack of places alone
+		w := newWorld(t, setup{slots: 8 * 16, diskSize: 16 << 20, segment: 4 << 20, stall: time.Second, cfg: Config{Objects: 8, InstanceCap: math.MaxInt64}})
+		a, b := w.worker(1, 100), w.worker(2, 200)
+		keys := names("k", 8)
+		a.store(big, "old")
+		w.settle()
+		a.store(big, keys[:4]...)
+		b.store(big, keys[4:]...)
+		id := b.prepare(time.Minute, size, "new")
+		b.waits(id)
+		w.hang()
+		w.wait(5 * time.Second)
+		require.True(t, w.e.stalled())
+		require.Positive(t, w.e.spilling, "it reads from some of them")
+		for w.e.table.Usage().Evictable > 0 { // the others are clean, and may go
+			require.NotZero(t, b.prepared(b.prepare(0, big, fmt.Sprint("open", w.e.transfersOpen))).Transfer)
+		}
+		b.prepared(id)
+		require.Equal(t, proto.StatusNoSpace, b.prepared(b.prepare(time.Minute, size, "newer")).Results[0].Status)
+		w.settle()
+		require.Equal(t, proto.StatusReserved, b.prepared(b.prepare(0, size, "newest")).Results[0].Status)
+	}
 }
