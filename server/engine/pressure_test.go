@@ -38,6 +38,27 @@ func TestARequestWaitsForSpillsThatTogetherWithSoftPinsWouldDo(t *testing.T) {
 	}
 }
 
+// Others do not take away, bit by bit, what a request waits for that needs softly pinned objects too.
+func TestOthersLineUpBehindWhoNeedsSoftPins(t *testing.T) {
+	w := newWorld(t, setup{slots: 8, diskSize: 1 << 20, segment: 64 << 10, cfg: Config{PinBudget: 4 * slotSize, InstanceCap: 1 << 30}})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	a.store(slotSize, names("p", 4)...)
+	w.settle()
+	require.EqualValues(t, 4, a.pin(soft, time.Minute, names("p", 4)...).Pinned)
+	a.store(slotSize, "d")
+	hole := a.prepared(a.prepare(0, slotSize, "hole"))
+	rest := a.prepared(a.prepare(0, slotSize, "rest", "rest too"))
+	require.Equal(t, proto.StatusOK, a.abort(hole.Transfer))
+	large := a.prepare(time.Minute, 6*slotSize, "large") // the hole, the pins, and what the disk is to have
+	a.waits(large)
+	small := b.prepare(time.Minute, slotSize, "small")
+	b.waits(small)
+	w.settle()
+	require.Equal(t, proto.StatusReserved, a.prepared(large).Results[0].Status)
+	require.Equal(t, proto.StatusNoSpace, b.prepared(small).Results[0].Status)
+	a.abort(rest.Transfer)
+}
+
 // The same where all that could go is dirty and pinned softly, and where that is held beside.
 func TestARequestWaitsForSpillsOfSoftPins(t *testing.T) {
 	for _, mode := range []WriteMode{WriteThrough, WriteBack} {
