@@ -10,6 +10,10 @@ const sector = 512
 // retriesMax is how often in a row an operation is tried again that the kernel interrupted or turned away.
 const retriesMax = 100
 
+// recvsMax is how many buffers a turn fills from a connection that has more: so much of a peer's is taken before its receive can be
+// paused.
+const recvsMax = 8
+
 // An account judges what the kernel made of an operation's tries, and counts. It is where the rules of short, interrupted and
 // refused I/O are, whatever carries it out.
 type account struct {

@@ -39,8 +39,7 @@ func (u *Uring) complete(dst []Completion, c cqe) []Completion {
 		if c.flags&cqeBuffer != 0 {
 			out.Data = u.recv.take(uint16(c.flags>>cqeBufferShift), int(max(c.res, 0)))
 		}
-		out.More = c.flags&cqeMore != 0
-		over = out.More || !u.again(o, c.res)
+		out.More, over = u.continueRecv(i, &out, c.flags&cqeMore != 0)
 	case codeAccept:
 		// One connection in a submission, and so in a turn: the kernel would take all that wait at once, and who floods
 		// would have everybody wait until they are looked at.
@@ -72,6 +71,27 @@ func (u *Uring) complete(dst []Completion, c cqe) []Completion {
 		u.finish(i)
 	}
 	return append(dst, out)
+}
+
+// continueRecv takes a result of operation i, a receive. More tells that the kernel goes on with it, or else that it is armed again;
+// over is false if it is tried again and there is nothing to hand out.
+func (u *Uring) continueRecv(i uint32, out *Completion, armed bool) (more, over bool) {
+	o := &u.table.ops[i]
+	ends := u.closing || o.state == opPausing
+	switch {
+	case armed:
+		return true, true
+	case out.Res > 0 && !ends: // it has brought as much as it may before others have their turn
+		u.prepare(i)
+		return true, true
+	case out.Res == -int32(unix.EINVAL) && o.chunk > 0: // before Linux 6.17 there is no such bound
+		u.recvMax = 0
+		if ends {
+			out.Res = -int32(unix.ECANCELED)
+		}
+		return false, ends
+	}
+	return false, !u.again(o, out.Res)
 }
 
 // finish ends operation i.

@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"errors"
 	"net"
 	"path/filepath"
 	"runtime"
@@ -147,4 +148,45 @@ func TestAThreadMayHaveManyRingsInTurn(t *testing.T) {
 		require.NotZero(t, u.q.enterFlags, "ring %d: a former one was not given back", i)
 		require.NoError(t, u.Close())
 	}
+}
+
+// Before Linux 6.17 the kernel refuses a receive with a bound: it is made without, and nobody is told.
+func TestAReceiveIsMadeWithoutABoundWhereThereIsNone(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	u, err := New(Config{Ops: 4, Control: 4, RecvBuffers: 16, RecvBufferSize: 4096})
+	if err != nil {
+		t.Skip(err) // TestUringPassesTheSuite says whether that is allowed
+	}
+	defer func() { require.NoError(t, u.Close()) }()
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, errors.Join(unix.Close(p[0]), unix.Close(p[1]))) }()
+	refuse := func(i uint32) []Completion {
+		return u.complete(nil, cqe{user: u.table.userOf(i), res: -int32(unix.EINVAL)})
+	}
+	var ops [3]uint32
+	for i := range ops { // all are asked for before the first is refused
+		u.Recv(NewTag(uint32(i), 1), p[0])
+		ops[i], _ = u.tags.find(NewTag(uint32(i), 1))
+		u.q.tail-- // the kernel is not to see it
+	}
+	u.table.ops[ops[1]].moveTo(opPausing)
+	require.Equal(t, []Completion{{Tag: NewTag(1, 1), Res: -int32(unix.ECANCELED), Kind: KindRecv}}, refuse(ops[1]))
+	require.Empty(t, refuse(ops[0]))
+	require.Empty(t, refuse(ops[2]))
+	require.Zero(t, u.recvMax)
+	require.NoError(t, unix.Shutdown(p[1], unix.SHUT_WR))
+	got := make([]Completion, 0, 4)
+	for len(got) < 2 {
+		got, err = u.Wait(got)
+		require.NoError(t, err)
+	}
+	for _, c := range got { // the end of the stream, which the second try finds
+		require.Equal(t, Completion{Tag: c.Tag, Kind: KindRecv}, c)
+	}
+	u.Recv(NewTag(5, 1), p[0])
+	i, _ := u.tags.find(NewTag(5, 1))
+	u.q.tail--
+	require.Equal(t, []Completion{{Tag: NewTag(5, 1), Res: -int32(unix.EINVAL), Kind: KindRecv}}, refuse(i), "of another reason")
 }

@@ -54,8 +54,6 @@ const (
 	eventsMax = 512
 	// acceptsMax is how many connections are taken of a listening socket in a turn.
 	acceptsMax = 4
-	// recvsMax is how many buffers a turn fills from a connection that has more.
-	recvsMax = 8
 	// sendsMax is how many system calls a turn makes for one send.
 	sendsMax = 8
 )

@@ -32,3 +32,6 @@ func (u *Uring) RefuseSubmissions(errnos ...syscall.Errno) *int {
 
 // Watch looks for d and tells whether there is work.
 func (u *Uring) Watch(d time.Duration) bool { return u.q.watch(d) }
+
+// BoundsReceives tells whether the kernel bounds what a receive brings in a turn, once there was one.
+func (u *Uring) BoundsReceives() bool { return u.recvMax > 0 }

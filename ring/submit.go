@@ -153,6 +153,8 @@ func (u *Uring) prepare(i uint32) {
 	case codeRecv:
 		s.PrepOperation(us.IORING_OP_RECV, o.fd, 0, 0, 0)
 		s.SetIoprio(recvMultishot)
+		s.SetSpliceFdIn(u.recvMax) // the field is the bound's, too
+		o.chunk = int(u.recvMax)
 		s.SetFlags(sqeBufferSelect)
 		s.SetBufGroup(recvGroup)
 	case codeSendNow:

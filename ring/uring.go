@@ -34,6 +34,8 @@ type Uring struct {
 	backlog backlog
 	spare   []*fdMessage // of SendFD, not in use
 
+	recvMax int32 // bytes that a receive brings until it is to be armed again; 0: the kernel knows no bound, and takes 32 buffers
+
 	look    lookout
 	working atomic.Bool // from a Wait's end until the next one looks or sleeps
 	usage   unix.Rusage // of switches
@@ -129,6 +131,8 @@ func open(cfg Config, sqEntries, cqEntries uint32) (*Uring, error) {
 		sends:  newSendQueue(cfg.Control),
 		look:   lookout{always: cfg.Spin, pays: cfg.Look},
 		wakeFD: -1,
+
+		recvMax: int32(recvsMax * cfg.RecvBufferSize),
 	}
 	// A filter may let a ring be made and not be used. This thread is not the ring's yet, so that is all that comes of it.
 	if errno := q.enter(0, 0, true); errno != 0 && errno != unix.EBADFD {
