@@ -9,8 +9,28 @@ const epollET = 1 << 31
 
 // An fdEntry is what waits for one descriptor.
 type fdEntry struct {
-	first  uint32 // index + 1 of an operation, the first of a list by op.peer; 0: none
-	events uint32 // that the epoll set has it with; 0: it is not in the set
+	first   uint32 // index + 1 of an operation, the first of a list by op.peer; 0: none
+	readers uint32 // operations in the list that wait for something to come
+	writers uint32 // and for room
+}
+
+// events is what the epoll set has the descriptor with; 0: it is not in the set.
+func (f *fdEntry) events() (events uint32) {
+	if f.readers > 0 {
+		events |= unix.EPOLLIN
+	}
+	if f.writers > 0 {
+		events |= unix.EPOLLOUT
+	}
+	return events
+}
+
+// count is the number of operations that wait for the same as one of this code.
+func (f *fdEntry) count(code opCode) *uint32 {
+	if code.interest() == unix.EPOLLOUT {
+		return &f.writers
+	}
+	return &f.readers
 }
 
 // fdTable tells by descriptor what waits for it. It grows with the largest number, which is the process's least free one.
@@ -42,7 +62,7 @@ func (e *Epoll) attach(i uint32) {
 	o := &e.table.ops[i]
 	var events uint32
 	if o.fd >= 0 && int(o.fd) < len(e.fds) {
-		events = e.fds[o.fd].events
+		events = e.fds[o.fd].events()
 	}
 	if want := events | o.code.interest(); want != events {
 		err := e.control(o.fd, events, want)
@@ -54,31 +74,33 @@ func (e *Epoll) attach(i uint32) {
 			e.settle(i, -int32(err))
 			return
 		}
-		events = want
 	}
 	entry := e.fds.at(o.fd)
-	entry.events = events
-	o.peer, entry.first = entry.first, i+1
+	*entry.count(o.code)++
+	o.peer, o.before = entry.first, 0
+	if o.peer != 0 {
+		e.table.ops[o.peer-1].before = i + 1
+	}
+	entry.first = i + 1
 }
 
 // detach ends that operation i waits for its descriptor, which then may be closed.
 func (e *Epoll) detach(i uint32) {
 	o := &e.table.ops[i]
 	entry := e.fds.at(o.fd)
-	var events uint32
-	for at := &entry.first; *at != 0; {
-		other := &e.table.ops[*at-1]
-		if other == o {
-			*at = o.peer
-			continue
-		}
-		events |= other.code.interest()
-		at = &other.peer
+	if o.before != 0 {
+		e.table.ops[o.before-1].peer = o.peer
+	} else {
+		entry.first = o.peer
 	}
-	o.peer = 0
-	if events != entry.events {
-		_ = e.control(o.fd, entry.events, events) // fails only for a descriptor that was closed, which is out of the set
-		entry.events = events
+	if o.peer != 0 {
+		e.table.ops[o.peer-1].before = o.before
+	}
+	o.peer, o.before = 0, 0
+	events := entry.events()
+	*entry.count(o.code)--
+	if left := entry.events(); left != events {
+		_ = e.control(o.fd, events, left) // fails only for a descriptor that was closed, which is out of the set
 	}
 }
 

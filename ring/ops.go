@@ -45,6 +45,7 @@ type op struct {
 	generation uint32
 	next       uint32 // next free entry
 	peer       uint32 // Epoll: index + 1 of the next operation on fd; 0: none
+	before     uint32 // Epoll: of the one before it
 	res        int32  // Epoll: the result, once it is known
 	code       opCode
 	state      opState

@@ -1,0 +1,82 @@
+package ring
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// Many operations wait for one descriptor, and end in any order: it is watched for what the rest waits for, and not at all once
+// there is none.
+func TestOperationsOfADescriptorEndInAnyOrder(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	e, err := NewEpoll(Config{Ops: 1, Control: 64, RecvBuffers: 1, RecvBufferSize: 4096})
+	require.NoError(t, err)
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, errors.Join(e.Close(), unix.Close(p[0]), unix.Close(p[1]))) }()
+	fd := p[0]
+	for err == nil { // so that a send has to wait
+		_, err = unix.Write(fd, make([]byte, 64<<10))
+	}
+	require.ErrorIs(t, err, unix.EAGAIN)
+
+	const sender = 1000 // the tag of the only one
+	left := map[uint32]bool{}
+	check := func() {
+		t.Helper()
+		var readers, writers, before uint32
+		for at := e.fds[fd].first; at != 0; at = e.table.ops[at-1].peer {
+			o := &e.table.ops[at-1]
+			require.Equal(t, before, o.before)
+			require.True(t, left[o.tag.Index()], "%d is over", o.tag.Index())
+			if before = at; o.code == codeSend {
+				writers++
+			} else {
+				readers++
+			}
+		}
+		require.Len(t, left, int(readers+writers))
+		require.Equal(t, fdEntry{first: e.fds[fd].first, readers: readers, writers: writers}, e.fds[fd])
+		ev := unix.EpollEvent{Events: e.fds[fd].events(), Fd: int32(fd)}
+		if err := unix.EpollCtl(e.fd, unix.EPOLL_CTL_MOD, fd, &ev); len(left) > 0 {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, unix.ENOENT, "nobody waits for it")
+		}
+	}
+	for range 20 {
+		for n := range uint32(40) {
+			e.Poll(NewTag(n, 1), fd)
+			left[n] = true
+		}
+		e.Send(NewTag(sender, 1), fd, []byte("waits"))
+		left[sender] = true
+		check()
+		order := random.Perm(41)
+		for _, n := range order {
+			tag := NewTag(uint32(n), 1)
+			if n == 40 { // a send is not paused: it goes as the peer reads, or fails
+				tag = NewTag(sender, 1)
+				i := e.fds[fd].first - 1
+				for e.table.ops[i].code != codeSend {
+					i = e.table.ops[i].peer - 1
+				}
+				e.detach(i)
+				e.settle(i, -int32(unix.EPIPE))
+			} else {
+				e.Pause(tag)
+			}
+			delete(left, tag.Index())
+			check()
+		}
+		done := e.Collect(make([]Completion, 0, 64))
+		require.Len(t, done, 41)
+		require.Zero(t, e.Stats().InFlight)
+	}
+}
