@@ -99,6 +99,44 @@ func TestAnInterruptedOperationIsNotTriedForEver(t *testing.T) {
 	require.False(t, u.again(&live, -int32(unix.EINTR)), "a receive starts again while the ring closes")
 }
 
+// What the kernel turns away for now, of any kind, is asked for anew, and its caller is not told.
+func TestWhatTheKernelTurnsAwayIsTriedAgain(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	u, err := New(Config{Ops: 8, Control: 8, RecvBuffers: 1, RecvBufferSize: 4096})
+	if err != nil {
+		t.Skip(err) // TestUringPassesTheSuite says whether that is allowed
+	}
+	u.q.tail-- // of the wake-up
+	queue := map[opCode]func(){
+		codeAccept: func() { u.Accept(1, 0) },
+		codeRecv:   func() { u.Recv(1, 0) },
+		codeSend:   func() { u.Send(1, 0, []byte("x")) },
+		codeSendFD: func() { u.SendFD(1, 0, []byte("x"), 0) },
+		codeRead:   func() { u.Read(1, 0, 0, make([]byte, 1)) },
+		codeWrite:  func() { u.Write(1, 0, 0, make([]byte, 1)) },
+		codeSync:   func() { u.Sync(1, 0) },
+	}
+	for code, ask := range queue {
+		free := u.table.free
+		for _, errno := range []unix.Errno{unix.EINTR, unix.EAGAIN} {
+			ask()
+			asked := u.q.sqes[0]
+			for range 3 {
+				u.q.tail-- // the kernel is not to see it
+				require.Empty(t, u.complete(nil, cqe{user: u.table.userOf(free), res: -int32(errno)}), "%d", code)
+				require.EqualValues(t, 1, u.q.queued(), "%d is not asked for again", code)
+				require.Equal(t, asked, u.q.sqes[0], "%d is asked for in another way", code)
+			}
+			u.q.tail--
+			require.Len(t, u.complete(nil, cqe{user: u.table.userOf(free), res: -int32(unix.EBADF)}), 1, "%d", code)
+			require.Zero(t, u.table.live())
+		}
+	}
+	u.wakeArmed = false
+	require.NoError(t, u.Close())
+}
+
 // A connection that comes while the ring closes is the last that it takes, however many are behind it.
 func TestAClosingRingAcceptsNoFurther(t *testing.T) {
 	runtime.LockOSThread()

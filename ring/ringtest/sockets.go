@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -273,6 +274,48 @@ func pauseOfNothingDoesNothing(l *loop) {
 	l.Empty(l.sync())
 	l.r.Recv(tag(1), ours)
 	l.expect(ring.KindRecv, tag(1), 0)
+}
+
+// A pause comes when the kernel has done its part already, and nobody has looked: the operation ends all the same, with what it
+// brought.
+func pauseEndsWhatWasDoneBefore(l *loop) {
+	fd, path := l.listen()
+	ours, peer := l.pair(0)
+	for range 3 {
+		l.dial(path)
+	}
+	l.NoError(writeAll(peer, []byte("data")))
+	l.r.Accept(tag(1), fd)
+	l.r.Recv(tag(2), ours)
+	l.r.Poll(tag(3), ours)
+	l.r.Timer(tag(4), 0)
+	l.NoError(l.r.Submit())
+	for i := range uint32(4) {
+		l.r.Pause(tag(i + 1))
+	}
+	l.r.Timer(tag(9), 10*time.Second) // if one of them lives on
+	ended, data := map[ring.Tag]int{}, ""
+	for len(ended) < 4 {
+		c := l.next()
+		l.NotEqual(tag(9), c.Tag, "only %v ended", ended)
+		if data += string(c.Data); c.Kind == ring.KindAccept && c.Res >= 0 {
+			l.NoError(unix.Close(int(c.Res)))
+		}
+		if !c.More {
+			ended[c.Tag]++
+		}
+	}
+	l.Equal(map[ring.Tag]int{tag(1): 1, tag(2): 1, tag(3): 1, tag(4): 1}, ended)
+	l.r.Pause(tag(9))
+	l.expect(ring.KindTimer, tag(9), -int(unix.ECANCELED))
+	l.dial(path)
+	l.NoError(writeAll(peer, []byte("more")))
+	l.Empty(l.sync(), "of operations that are over")
+	l.r.Recv(tag(2), ours)
+	for len(data) < len("datamore") {
+		data += string(l.next().Data)
+	}
+	l.Equal("datamore", data)
 }
 
 func aTagIsArmedOnce(l *loop) {

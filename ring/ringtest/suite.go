@@ -25,6 +25,7 @@ var cases = []struct {
 	{"RecvAfterAPauseContinuesTheStream", recvAfterAPauseContinuesTheStream},
 	{"DataIsUntouchedUntilTheNextWait", dataIsUntouchedUntilTheNextWait},
 	{"PauseOfNothingDoesNothing", pauseOfNothingDoesNothing},
+	{"PauseEndsWhatWasDoneBefore", pauseEndsWhatWasDoneBefore},
 	{"ATagIsArmedOnce", aTagIsArmedOnce},
 	{"AFormerOperationIsNotTakenForANewOne", aFormerOperationIsNotTakenForANewOne},
 	{"SendNowIsSilentWhenItAllWent", sendNowIsSilentWhenItAllWent},
