@@ -44,6 +44,7 @@ func (u *Uring) complete(dst []Completion, c cqe) []Completion {
 		// One connection in a submission, and so in a turn: the kernel would take all that wait at once, and who floods
 		// would have everybody wait until they are looked at.
 		if out.More = c.res >= 0 && o.state != opPausing && !u.closing; out.More {
+			o.retries = 0
 			u.prepare(i)
 		}
 		over = out.More || !u.again(o, c.res)
@@ -80,8 +81,10 @@ func (u *Uring) continueRecv(i uint32, out *Completion, armed bool) (more, over 
 	ends := u.closing || o.state == opPausing
 	switch {
 	case armed:
+		o.retries = 0
 		return true, true
 	case out.Res > 0 && !ends: // it has brought as much as it may before others have their turn
+		o.retries = 0
 		u.prepare(i)
 		return true, true
 	case out.Res == -int32(unix.EINVAL) && o.chunk > 0: // before Linux 6.17 there is no such bound

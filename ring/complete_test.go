@@ -83,6 +83,21 @@ func TestResultsOfSendsAreContinuedOrFinal(t *testing.T) {
 	}
 }
 
+// A ring that is closed gives up what is moved in part.
+func TestAClosingRingContinuesNothing(t *testing.T) {
+	u := Uring{account: account{closing: true}}
+	for _, code := range []opCode{codeSend, codeSendFD} {
+		res, over := u.continueSend(&op{code: code, state: opLive, buf: make([]byte, 100), chunk: 100}, 60)
+		require.True(t, over)
+		require.EqualValues(t, 60, res)
+	}
+	for _, code := range []opCode{codeRead, codeWrite} {
+		res, over := u.continueFile(&op{code: code, state: opLive, buf: make([]byte, 100), chunk: 100}, 60)
+		require.True(t, over)
+		require.EqualValues(t, 60, res)
+	}
+}
+
 func TestAnInterruptedOperationIsNotTriedForEver(t *testing.T) {
 	var u Uring
 	o := op{code: codeSync, state: opLive}
@@ -111,10 +126,10 @@ func TestWhatTheKernelTurnsAwayIsTriedAgain(t *testing.T) {
 	queue := map[opCode]func(){
 		codeAccept: func() { u.Accept(1, 0) },
 		codeRecv:   func() { u.Recv(1, 0) },
-		codeSend:   func() { u.Send(1, 0, []byte("x")) },
-		codeSendFD: func() { u.SendFD(1, 0, []byte("x"), 0) },
-		codeRead:   func() { u.Read(1, 0, 0, make([]byte, 1)) },
-		codeWrite:  func() { u.Write(1, 0, 0, make([]byte, 1)) },
+		codeSend:   func() { u.Send(1, 0, make([]byte, 9)) },
+		codeSendFD: func() { u.SendFD(1, 0, make([]byte, 9), 0) },
+		codeRead:   func() { u.Read(1, 0, 0, make([]byte, 9)) },
+		codeWrite:  func() { u.Write(1, 0, 0, make([]byte, 9)) },
 		codeSync:   func() { u.Sync(1, 0) },
 	}
 	for code, ask := range queue {
@@ -127,6 +142,21 @@ func TestWhatTheKernelTurnsAwayIsTriedAgain(t *testing.T) {
 				require.Empty(t, u.complete(nil, cqe{user: u.table.userOf(free), res: -int32(errno)}), "%d", code)
 				require.EqualValues(t, 1, u.q.queued(), "%d is not asked for again", code)
 				require.Equal(t, asked, u.q.sqes[0], "%d is asked for in another way", code)
+			}
+			for range 5 * retriesMax / 4 { // more than in a row, but for what goes well
+				if code == codeSync {
+					break
+				}
+				for _, res := range []int32{-int32(errno), 1, -int32(errno)} {
+					if u.table.ops[free].done == 8 {
+						u.table.ops[free].done = 0
+					}
+					u.q.tail--
+					for _, c := range u.complete(nil, cqe{user: u.table.userOf(free), res: res}) {
+						require.Equal(t, Completion{Tag: 1, Kind: codeKinds[code], Res: 1, More: true}, c)
+					}
+					require.EqualValues(t, 1, u.q.queued(), "%d is not asked for again", code)
+				}
 			}
 			u.q.tail--
 			require.Len(t, u.complete(nil, cqe{user: u.table.userOf(free), res: -int32(unix.EBADF)}), 1, "%d", code)

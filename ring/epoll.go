@@ -113,7 +113,7 @@ func (e *Epoll) Poll(tag Tag, fd int) { e.attach(e.takeArmed(codePoll, tag, fd))
 // Timer implements [Interface].
 func (e *Epoll) Timer(tag Tag, d time.Duration) {
 	i := e.takeArmed(codeTimer, tag, -1)
-	e.timers.push(i, e.now()+max(d, 0))
+	e.timers.push(i, e.now(), d)
 }
 
 // Pause implements [Interface].

@@ -16,9 +16,12 @@ func newTimerHeap(ops int) timerHeap {
 	return timerHeap{heap: make([]uint32, 0, ops), due: make([]time.Duration, ops), at: make([]int32, ops)}
 }
 
-// push adds operation i.
-func (t *timerHeap) push(i uint32, due time.Duration) {
-	t.due[i] = due
+// never is longer than any machine runs, and to be added without a look at the largest number.
+const never = 1 << 62
+
+// push adds operation i, which is due when d has passed from now.
+func (t *timerHeap) push(i uint32, now, d time.Duration) {
+	t.due[i] = now + min(max(d, 0), never)
 	t.heap = append(t.heap, i)
 	t.up(len(t.heap) - 1)
 }
