@@ -228,8 +228,10 @@ func poolHint(err error) string {
 		return ": give another name"
 	case errors.As(err, &full):
 		return ": give it less, or free some of that file system (a worker that lives may have a dead server's pool mapped)"
+	case errors.Is(err, unix.EFBIG):
+		return ": give it less, or raise the limit on the size of files (ulimit -f)"
 	case errors.Is(err, unix.ENOMEM):
-		return ": give it less, or free some memory"
+		return ": give it less, or free some memory; a limit on addresses (ulimit -v) must have room for it, too"
 	}
 	return ""
 }

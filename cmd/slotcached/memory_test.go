@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
@@ -59,6 +60,18 @@ func TestANodeThatIsNotThereIsRefused(t *testing.T) {
 	require.Equal(t, 1, r.Code, r.Stderr)
 	require.Contains(t, r.Stderr, "node 1023")
 	cmdtest.Start(t, append(cmdtest.Small(dir), "--numa", "interleave")...)
+}
+
+// A limit on the size of files is one on the pool, too, which nobody expects: it is refused at once, by name.
+func TestALimitOnTheSizeOfFilesIsNamed(t *testing.T) {
+	for _, flag := range []string{"--shm-name=" + filepath.Base(t.TempDir()) + strconv.Itoa(os.Getpid()), "--hugepages=off"} {
+		dir := cmdtest.Dir(t)
+		const script = `ulimit -f 100 && exec "$@"`
+		args := append([]string{"-c", script, "sh", cmdtest.Path("slotcached")}, append(cmdtest.Small(dir), flag)...)
+		r := cmdtest.RunCmd(t, nil, exec.Command("sh", args...))
+		require.Equal(t, 1, r.Code, r.Stderr)
+		require.Contains(t, r.Stderr, "file too large: give it less, or raise the limit on the size of files (ulimit -f)")
+	}
 }
 
 // TestTheDefaultPoolFitsTheContainer: a pool made for the machine's memory is killed for the limit of
