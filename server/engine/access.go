@@ -111,7 +111,7 @@ func (e *Engine) eachOf(g *access.Grant, f func(name string, value uint64)) {
 	f("instances", instances)
 	f("transfers", transfers)
 	f("waiting_requests", waiting)
-	f("l1_capacity_bytes", uint64(e.cfg.Pool.Size))
+	f("l1_capacity_bytes", uint64(e.size))
 	f("l1_ready_bytes", uint64(e.ready))
 	f("l1_staged_bytes", uint64(staged))
 	f("l1_held_bytes", uint64(held))

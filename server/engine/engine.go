@@ -71,6 +71,7 @@ type Engine struct {
 	loadsBegun    int           // since the last flush
 	loadDue       time.Duration // until when stores spare memory for loads
 	again         bool          // the next turn has work that no event will announce
+	size          int64         // bytes the pool has, or is to have: less than Config.Pool.Size if no more could be populated
 	populated     bool          // the pool does not grow any more
 	clears        []clearing
 	fencing       fencing // of peers that are no instance
@@ -133,6 +134,7 @@ func New(cfg Config, host Host) (*Engine, error) {
 		cfg:  cfg,
 		host: host,
 		log:  cfg.Disk,
+		size: cfg.Pool.Size,
 		table: table.New(table.Config{
 			Size: cfg.Pool.Size, MaxObjects: cfg.Objects, Policy: cfg.Policy, Seed: cfg.Seed, HashMask: cfg.HashMask,
 			Advise: cfg.Advise,
@@ -212,6 +214,9 @@ func (e *Engine) Step(ev *Event) {
 		e.table.Grow(e.ready)
 		e.memoryFreed = true
 	case EventPopulated:
+		if !e.populated {
+			e.shrink()
+		}
 		e.populated = true
 		e.memoryFreed = true
 	case EventSighted:

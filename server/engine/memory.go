@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/slotcache/slotcache/l1/table"
@@ -30,6 +31,23 @@ func (e *Engine) start(k *table.Key, size int64, s table.State, soft bool) (ref 
 		ref, ext, got = e.table.Start(k, size, s, soft)
 	}
 	return ref, ext, got
+}
+
+// shrink has the shares of the pool be those of what it has become, when it does not grow any more: half of what it was meant to
+// be may be more than all there is.
+func (e *Engine) shrink() {
+	share := func(n int64) int64 {
+		if n <= 0 {
+			return n
+		}
+		high, low := bits.Mul64(uint64(n), uint64(e.ready))
+		part, _ := bits.Div64(high, low, uint64(e.size)) // no more than n, as ready is no more than size
+		return int64(part)
+	}
+	u := e.table.Usage()
+	e.cfg.InstanceCap = share(e.cfg.InstanceCap)
+	e.cfg.PinBudget = max(share(e.cfg.PinBudget), min(u.PinnedSoft+u.PinnedHard, e.cfg.PinBudget)) // what is pinned stays so
+	e.size = e.ready
 }
 
 // toBeHad is how many bytes can be allocated now, if they lie together, and leave what is

@@ -57,10 +57,11 @@ type Metrics struct {
 	Instances   int
 	Transfers   int // open transfers and leases, of any state
 	Quarantine  Quarantine
-	Waiting     int // parked requests
-	Ops         int // host work under way
-	DirtyQueue  int // objects that wait for their spill
-	Refused     int // objects that the disk would not take, to be tried again; some may be gone
+	Waiting     int   // parked requests
+	Ops         int   // host work under way
+	DirtyQueue  int   // objects that wait for their spill
+	Refused     int   // objects that the disk would not take, to be tried again; some may be gone
+	Capacity    int64 // bytes the pool has, or is to have
 	PinBudget   int64
 }
 
@@ -91,7 +92,7 @@ func (e *Engine) Metrics(dst *Metrics) {
 	*dst = Metrics{
 		IOEngine: e.ioEngine, Memory: e.table.Usage(), Counters: e.counters, Quarantine: e.quarantineNow(),
 		Transfers: e.transfersOpen, Ops: e.opsBusy, DirtyQueue: e.dirty.len(), Refused: e.refused.count,
-		PinBudget: max(e.cfg.PinBudget, 0),
+		Capacity: e.size, PinBudget: max(e.cfg.PinBudget, 0),
 	}
 	if e.log != nil {
 		dst.DiskOn, dst.Disk, dst.DiskState = true, e.log.Stats(), e.log.State()
@@ -136,7 +137,7 @@ func (m *Metrics) Each(f func(name string, value uint64)) {
 	f("ops_in_flight", uint64(m.Ops))
 	f("quarantined_transfers", uint64(m.Quarantine.Transfers))
 	f("quarantined_transfer_bytes", uint64(m.Quarantine.Bytes))
-	f("l1_capacity_bytes", uint64(u.Capacity))
+	f("l1_capacity_bytes", uint64(m.Capacity))
 	f("l1_ready_bytes", uint64(u.Ready))
 	f("l1_used_bytes", uint64(u.Used))
 	f("l1_resident_bytes", uint64(u.Resident))

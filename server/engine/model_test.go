@@ -45,6 +45,8 @@ type model struct {
 	pidNext  int32
 	lifeNext int
 	grown    int  // slots of the pool
+	most     int  // of them, that there are to be
+	whole    bool // nothing more is populated
 	wide     bool // asks for more, and the disk hangs at times
 	faults   bool
 	faulty   bool     // there were
@@ -197,7 +199,7 @@ func (m *model) begin(t testing.TB, disk *simDisk) {
 	s := m.setup
 	s.disk = disk
 	s.grown = 1 + m.r.IntN(m.setup.slots)
-	m.grown = s.grown
+	m.grown, m.most, m.whole = s.grown, m.setup.slots, false
 	m.world = newWorld(t, s)
 	m.slow = true
 	m.fail = m.fault
@@ -255,12 +257,25 @@ func (m *model) act() {
 
 // grow populates more of the pool.
 func (m *model) grow() {
+	if m.whole {
+		return
+	}
 	m.grown = min(m.grown+1+m.r.IntN(16), m.setup.slots)
 	m.step(Event{Kind: EventReady, Res: int64(m.grown) * slotSize})
 	if m.grown == m.setup.slots || m.r.IntN(20) == 0 {
-		m.grown = m.setup.slots
+		m.most, m.whole = m.grown, true
 		m.step(Event{Kind: EventPopulated})
 	}
+}
+
+// growWhole populates all of the pool, if there is to be more.
+func (m *model) growWhole() {
+	if m.whole {
+		return
+	}
+	m.grown, m.whole = m.setup.slots, true
+	m.step(Event{Kind: EventReady, Res: int64(m.grown) * slotSize})
+	m.step(Event{Kind: EventPopulated})
 }
 
 // actOf has one worker do something.

@@ -17,7 +17,7 @@ func (m *model) rest() {
 		m.settle()
 		m.collect()
 	}
-	if m.grown < m.setup.slots {
+	if !m.whole {
 		return // they may wait for more of the pool
 	}
 	require.Equal(m.t, none, m.e.parkedFirst, "a request waits and nothing is under way")
@@ -30,9 +30,7 @@ func (m *model) rest() {
 
 // finish ends a run: whatever was broken mends itself, and all that anybody had comes back.
 func (m *model) finish() {
-	for m.grown < m.setup.slots {
-		m.grow()
-	}
+	m.growWhole()
 	m.calm = true
 	for range 8 {
 		m.rest()
@@ -129,9 +127,7 @@ func (m *model) restart() {
 		}
 	}
 	m.begin(t, disk)
-	for m.grown < m.setup.slots {
-		m.grow()
-	}
+	m.growWhole()
 	m.zombies, m.stored = nil, [len(modelSpaces)][modelKeys]int{}
 	for space, name := range modelSpaces {
 		c := m.connect(1)

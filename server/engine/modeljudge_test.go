@@ -77,8 +77,7 @@ func (m *model) judge(w *modelWorker, c *client, q question, rep reply) {
 		require.NoError(m.t, proto.ParseLookupReply(rep.body, &out))
 		m.judgeLookup(w, q, &out)
 	case proto.OpPut:
-		if sizeOf(q.keys[0]) > uint64(m.setup.slots)*slotSize {
-			require.Equal(m.t, proto.StatusTooLarge, rep.h.Status)
+		if m.judgeTooLarge(sizeOf(q.keys[0]), rep.h.Status) {
 			return
 		}
 		require.Contains(m.t, []proto.Status{proto.StatusOK, proto.StatusExists, proto.StatusNoSpace, proto.StatusStale, proto.StatusIO}, rep.h.Status)
@@ -179,7 +178,7 @@ func (m *model) judgePrepare(w *modelWorker, q question, out *proto.PrepareStore
 	for i, r := range out.Results {
 		if r.Status != proto.StatusReserved {
 			require.Contains(m.t, []proto.Status{proto.StatusExists, proto.StatusBusy, proto.StatusNoSpace, proto.StatusTooLarge}, r.Status)
-			require.Equal(m.t, r.Status == proto.StatusTooLarge, q.sizes[i] > uint64(m.setup.slots)*slotSize)
+			m.judgeTooLarge(q.sizes[i], r.Status)
 			continue
 		}
 		h.keys = append(h.keys, q.keys[i])
@@ -225,4 +224,15 @@ func (m *model) hold(w *modelWorker, q question, h *holding) {
 	if h.life == w.life || len(h.slots) > 0 {
 		m.holdings = append(m.holdings, h)
 	}
+}
+
+// judgeTooLarge tells whether a store of so many bytes was too large, which it is for the pool that there is; before it is known
+// that nothing more comes, for the one that is to be.
+func (m *model) judgeTooLarge(size uint64, st proto.Status) bool {
+	if st == proto.StatusTooLarge {
+		require.Greater(m.t, size, uint64(m.most)*slotSize)
+		return true
+	}
+	require.LessOrEqual(m.t, size, uint64(m.setup.slots)*slotSize)
+	return false
 }

@@ -109,7 +109,7 @@ func (e *Engine) crowdsInstances(c *conn) bool {
 // together it has what one may have, or half of the entries, and three quarters of all are taken.
 func (e *Engine) crowdsMemory(i *instance, size int64) bool {
 	mine, all := &e.claims.list[i.claim], &e.claims.sum
-	return mine.bytes > 0 && mine.bytes+size > e.cfg.InstanceCap && all.bytes+size > e.cfg.Pool.Size/4*3 ||
+	return mine.bytes > 0 && mine.bytes+size > e.cfg.InstanceCap && all.bytes+size > e.size/4*3 ||
 		crowds(mine.entries, all.entries, min(e.cfg.Entries, e.cfg.Objects))
 }
 

@@ -28,9 +28,7 @@ func TestEveryRequestIsAnsweredOnceFaultsStop(t *testing.T) {
 			m := &model{setup: s, r: rand.New(rand.NewPCG(seed, 2)), pidNext: 1000, verdict: map[proto.Op]int{}, wide: true}
 			m.begin(t, nil)
 			m.workers = m.workers[:4]
-			for m.grown < m.setup.slots {
-				m.grow()
-			}
+			m.growWhole()
 			most, waited := 0, 0
 			for range 10 {
 				m.faults, m.faulty = true, true

@@ -68,7 +68,7 @@ func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.
 			e.look(&key, in.Keys[i:], true)
 		}
 		switch {
-		case size > l.size || size > e.cfg.Pool.Size || (p.inline && size > proto.MaxPayload):
+		case size > l.size || size > e.size || (p.inline && size > proto.MaxPayload):
 			res.Status = proto.StatusTooLarge
 		case e.onDiskOnly(w, &key):
 			res.Status = proto.StatusExists

@@ -148,6 +148,38 @@ func TestNobodyWaitsForAPoolThatStoppedGrowing(t *testing.T) {
 	w.baseline()
 }
 
+// A pool that could be populated in part only: what an instance may hold, and what may be pinned, are shares of what there is, and
+// not of what was meant to be.
+func TestSharesAreOfThePoolThatThereIs(t *testing.T) {
+	w := newWorld(t, setup{slots: 64, grown: 16, cfg: Config{}})
+	a, b := w.worker(1, 100), w.connect(200)
+	a.store(slotSize, names("early", 8)...)
+	for _, key := range names("early", 6) {
+		require.Equal(t, proto.StatusOK, a.pinned(true, key))
+	}
+	w.step(Event{Kind: EventPopulated})
+	require.NoError(t, w.e.CheckInvariants())
+	require.Equal(t, proto.StatusNoSpace, a.pinned(true, "early7"), "of 16 slots a quarter, and what was pinned before")
+	require.Equal(t, len(names("early", 6)), a.unpin(names("early", 6)...))
+
+	var m Metrics
+	w.e.Metrics(&m)
+	require.EqualValues(t, 16*slotSize, m.Capacity)
+	out := a.prepared(a.prepare(0, slotSize, names("a", 12)...))
+	got := map[proto.Status]int{}
+	for _, r := range out.Results {
+		got[r.Status]++
+	}
+	require.Equal(t, map[proto.Status]int{proto.StatusReserved: 8, proto.StatusBusy: 4}, got, "half is one instance's")
+	require.Equal(t, proto.StatusOK, a.abort(out.Transfer))
+	require.Equal(t, proto.StatusOK, b.call(proto.OpRegister, 0, proto.AppendRegister(nil, &proto.Register{
+		Instance: 2, Want: proto.TransportShared, Namespace: "space", Layouts: []proto.Layout{{Name: "l", Size: 1 << 30}},
+	}), nil).h.Status)
+	large := b.prepared(b.prepare(time.Hour, 17*slotSize, "large"))
+	require.Equal(t, proto.StatusTooLarge, large.Results[0].Status)
+	w.baseline()
+}
+
 func TestLayoutsOfAWaitingRequestStay(t *testing.T) {
 	w := diskWorld(t, 8, Config{InstanceCap: math.MaxInt64})
 	a, b := w.worker(1, 100), w.worker(2, 200)
