@@ -128,6 +128,35 @@ func TestUringPassesTheSuiteThoughItsQueuesAreTooSmall(t *testing.T) {
 	require.Positive(t, overflows)
 }
 
+// What did not fit the kernel's queue is handed out, a few at a time, before the loop sleeps: nothing else will come.
+func TestWhatWasHeldBackComesBeforeTheLoopSleeps(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	u, err := ring.NewSized(ring.Config{}, 128, 128)
+	refused(t, err)
+	defer func() { require.NoError(t, u.Close()) }()
+	const guard, asked, late = 1000, 100, 20 * time.Second
+	u.Timer(ring.NewTag(guard, 0), late)
+	for round := range uint32(10) {
+		for i := range uint32(asked) { // they fail at once, three times as many as there is room for
+			for n := range uint32(3) {
+				u.Read(ring.NewTag(i, 3*round+n), 1<<20, 0, make([]byte, 1))
+			}
+		}
+		for n := 0; n < 3*asked; {
+			done, err := u.Wait(make([]ring.Completion, 0, 7))
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(done), 7)
+			for _, c := range done {
+				require.Equal(t, ring.NewTag(uint32(n/3), 3*round+uint32(n%3)), c.Tag, "in another order")
+				require.Equal(t, -int32(unix.EBADF), c.Res)
+				n++
+			}
+		}
+	}
+	require.Positive(t, u.Stats().Overflows, "nothing overflowed")
+}
+
 // TestWorkForTheThreadIsSeenWithoutASystemCall is what a look stands on: the kernel's mark that it has some.
 func TestWorkForTheThreadIsSeenWithoutASystemCall(t *testing.T) {
 	u := openEngine(t, ring.EngineUring, ring.Config{}).(*ring.Uring)
