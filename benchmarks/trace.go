@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/slotcache/slotcache/proto"
 )
@@ -25,7 +26,7 @@ type Request struct {
 const maxTraceLine = 16 << 20
 
 // ReadTrace reads the first n requests (0: all) of a file of JSON lines, gzipped or not.
-// A trace without a request is an error.
+// A trace without a request, or without a block in any of them, is an error.
 func ReadTrace(path string, n int) ([]Request, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -67,6 +68,9 @@ func parseTrace(r io.Reader, n int) ([]Request, error) {
 	}
 	if len(requests) == 0 {
 		return nil, errors.New("no request in it")
+	}
+	if !slices.ContainsFunc(requests, func(r Request) bool { return len(r.Blocks) > 0 }) {
+		return nil, errors.New("no request in it has hash_ids")
 	}
 	return requests, nil
 }

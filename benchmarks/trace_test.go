@@ -41,6 +41,8 @@ func TestBrokenTracesNameTheLine(t *testing.T) {
 	require.ErrorContains(t, err, "line 2")
 	_, err = parseTrace(strings.NewReader("\n\n"), 0)
 	require.ErrorContains(t, err, "no request")
+	_, err = parseTrace(strings.NewReader("{\"timestamp\": 1}\n{\"hash_ids\": []}\n"), 0)
+	require.ErrorContains(t, err, "has hash_ids")
 	_, err = parseTrace(strings.NewReader("\x1f\x8bnot gzip at all"), 0)
 	require.Error(t, err)
 	_, err = ReadTrace(filepath.Join(t.TempDir(), "none"), 0)

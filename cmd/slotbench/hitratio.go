@@ -46,15 +46,15 @@ func (c *hitRatioCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.Plot != "" {
-		if err := benchmarks.PlotHitRatios(c.Plot, results); err != nil {
-			return err
-		}
-	}
 	if c.JSON {
-		return printJSON(results)
+		err = printJSON(results)
+	} else {
+		err = printHitRatios(results, len(opts.Capacities))
 	}
-	return printHitRatios(results, len(opts.Capacities))
+	if err == nil && c.Plot != "" { // after what was measured is told, which may have taken long
+		err = benchmarks.PlotHitRatios(c.Plot, results)
+	}
+	return err
 }
 
 func (c *hitRatioCommand) check(opts *benchmarks.HitRatioOptions) error {
@@ -80,6 +80,13 @@ func (c *hitRatioCommand) check(opts *benchmarks.HitRatioOptions) error {
 	}
 	slices.Sort(opts.Capacities)
 	opts.Capacities = slices.Compact(opts.Capacities)
+	if len(opts.Capacities) == 0 {
+		return flags.Usagef("--capacity: there is none")
+	}
+	return c.checkPolicies(opts)
+}
+
+func (c *hitRatioCommand) checkPolicies(opts *benchmarks.HitRatioOptions) error {
 	all := []string{
 		table.PolicyFIFO.String(), table.PolicyLRU.String(), table.PolicyS3FIFO.String(),
 		table.PolicyAdaptive.String(), benchmarks.Optimum,
@@ -91,8 +98,12 @@ func (c *hitRatioCommand) check(opts *benchmarks.HitRatioOptions) error {
 			return nil
 		case !slices.Contains(all, name):
 			return flags.Usagef("--policy: %q is none of %s", name, strings.Join(all, ", "))
+		case !slices.Contains(opts.Policies, name):
+			opts.Policies = append(opts.Policies, name)
 		}
-		opts.Policies = append(opts.Policies, name)
+	}
+	if len(opts.Policies) == 0 {
+		return flags.Usagef("--policy: there is none")
 	}
 	return nil
 }

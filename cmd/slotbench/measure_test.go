@@ -37,6 +37,11 @@ func TestHitRatiosOfAllPoliciesAreToldForEachCapacity(t *testing.T) {
 	require.Zero(t, r.Code)
 	require.Contains(t, r.Stdout, "policy")
 	require.Contains(t, r.Stdout, "30%")
+
+	r = cmdtest.Run(t, nil, "slotbench", "hitratio", "--trace", path, "--policy", "lru,fifo,lru", "--capacity", "1%,0.01",
+		"--plot", filepath.Join(t.TempDir(), "none", "plot.svg"))
+	require.Equal(t, 1, r.Code, "the plot has nowhere to go")
+	require.Regexp(t, `\Apolicy +1%\nlru +0\.\d+\nfifo +0\.\d+\n\z`, r.Stdout, "but what was measured is told, each once")
 }
 
 func TestHitRatioRefusesWhatCannotBeMeant(t *testing.T) {
@@ -45,7 +50,10 @@ func TestHitRatioRefusesWhatCannotBeMeant(t *testing.T) {
 		{"--capacity", "0%"},
 		{"--capacity", "101%"},
 		{"--capacity", "much"},
+		{"--capacity", "NaN"},
+		{"--capacity", ""},
 		{"--policy", "magic"},
+		{"--policy", ""},
 		{"--plot", "x.png"},
 		{"--block-size", "1GiB"},
 		{"--requests=-1"},
