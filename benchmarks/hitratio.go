@@ -34,8 +34,9 @@ type HitRatioOptions struct {
 const showEvery = 256
 
 // HitRatios replays a trace, request by request, through the table that the server keeps its
-// objects in: the leading blocks that are there are touched, tail first, the others staged
-// and published, the tail first too. The capacity is that of the cache after each request;
+// objects in: the blocks that are not there are staged, and then all are used as one chain, the tail
+// first: those are published, and the leading ones that were there touched. So it is when a worker
+// gives back what it found once it has stored the rest. The capacity is that of the cache after each request;
 // while one is carried out, the pool has room for it besides.
 func HitRatios(ctx context.Context, requests []Request, opts HitRatioOptions) ([]HitRatio, error) {
 	p := newPlan(requests)
@@ -152,11 +153,6 @@ func (c *tableCache) request(_ int, blocks []uint32) (hits int) {
 		c.staged = append(c.staged, ref)
 	}
 	hits = len(c.staged)
-	c.table.Chain()
-	for i := hits - 1; i >= 0; i-- {
-		c.table.Touch(c.staged[i])
-	}
-	c.staged = c.staged[:0]
 	for _, b := range blocks[hits:] {
 		k := blockKey(b)
 		ref, _, res := c.table.Stage(&k, c.size)
@@ -213,7 +209,10 @@ func newOptimum(p *plan, capacity int) *optimum {
 	for i := len(p.requests) - 1; i >= 0; i-- {
 		o.next[i] = make([]uint32, len(p.requests[i]))
 		for j, b := range p.requests[i] {
-			o.next[i][j], at[b] = at[b], uint32(i)
+			o.next[i][j] = at[b]
+		}
+		for _, b := range p.requests[i] { // a block may be there twice, and is used next by another request all the same
+			at[b] = uint32(i)
 		}
 	}
 	return o
