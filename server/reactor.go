@@ -148,7 +148,7 @@ func (r *reactor) turn() error {
 // was tried is not settled then, and what is queued behind that must not wait for an event.
 func (r *reactor) wait() error {
 	var err error
-	if len(r.events) > 0 || len(r.deferred) > 0 || len(r.resumed) > 0 || r.hastened || !r.drained || r.registered < r.populated || r.alarm.state == alarmDue {
+	if len(r.events) > 0 || len(r.deferred) > 0 || len(r.resumed) > 0 || r.hastened || !r.drained || r.registered < r.populated || r.alarm.due {
 		r.completions, err = r.ring.Pass(r.completions[:0])
 	} else {
 		r.completions, err = r.ring.Wait(r.completions[:0])
@@ -206,6 +206,7 @@ func (r *reactor) reap(done *ring.Completion) {
 // what a frame is can depend on the one before it.
 func (r *reactor) step() {
 	r.stepDeferred()
+	r.tick()
 	r.share = 0
 	for i := 0; i < len(r.events); i++ {
 		if r.events[i].Kind == engine.EventFrame {
@@ -222,6 +223,11 @@ func (r *reactor) step() {
 		r.hasten()
 	}
 	r.stepResumed()
+}
+
+// tick steps what the last turn left to this one. It comes before this turn's events: what they leave in their turn waits until
+// their replies are out, which the next wait sends.
+func (r *reactor) tick() {
 	if at, ok := r.core.NextTick(); ok && at <= r.now {
 		r.ev = engine.Event{Kind: engine.EventTick, Now: r.now}
 		r.core.Step(&r.ev)

@@ -98,13 +98,13 @@ type alarmState uint8
 const (
 	alarmOff   alarmState = iota // nothing is awaited
 	alarmArmed                   // a timer is in the ring
-	alarmDue                     // the time is up already
 )
 
 // alarm is the timer for the earliest of all deadlines. An idle server has none. A timer
 // that is replaced by an earlier one is paused, and known by its generation when it comes.
 type alarm struct {
 	state      alarmState
+	due        bool // something is already: the next turn comes by itself, whatever the timer does
 	at         time.Duration
 	generation uint32
 }
@@ -139,20 +139,14 @@ func (r *reactor) setAlarm() {
 	next.add(r.nextImpatience())
 	next.add(r.now+stopTick, r.life == lifeStopping)
 	a := &r.alarm
-	if a.state == alarmDue {
-		a.state = alarmOff
-	}
-	if !next.found || a.state == alarmArmed && a.at <= next.at {
+	a.due = next.found && next.at <= r.now
+	if !next.found || a.due || a.state == alarmArmed && a.at <= next.at {
 		return
 	}
 	if a.state == alarmArmed {
 		r.ring.Pause(ring.NewTag(tagTimer, a.generation))
 	}
 	a.generation++ // a paused timer is not the alarm any more
-	if next.at <= r.now {
-		a.state = alarmDue
-		return
-	}
 	a.state = alarmArmed
 	a.at = next.at
 	r.ring.Timer(ring.NewTag(tagTimer, a.generation), next.at-r.now)
