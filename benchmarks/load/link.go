@@ -19,7 +19,8 @@ type Link struct {
 	fd   int
 	in   []byte // received: in[r:w] is not taken yet
 	r, w int
-	rest int // payload of the last frame that was not taken
+	rest int  // payload of the last frame that was not taken
+	long bool // what was sent last took several pieces, and nothing was received since
 }
 
 // connect opens a connection to a Unix socket.
@@ -59,7 +60,10 @@ func Dial(path string) (*Link, error) {
 func (l *Link) Close() error { return unix.Close(l.fd) }
 
 // Send sends all of p.
-func (l *Link) Send(p []byte) error { return send(l.fd, p) }
+func (l *Link) Send(p []byte) error {
+	l.long = len(p) > proto.SendSize(len(p))
+	return send(l.fd, p)
+}
 
 // Frame returns the next frame's header and body. It is valid until the next call. A
 // payload that comes with it is for [Link.Payload] to take first.
@@ -112,6 +116,12 @@ func (l *Link) fill(n int) error {
 		l.r = 0
 	}
 	for l.w-l.r < n {
+		if l.long {
+			if err := readable(l.fd); err != nil {
+				return err
+			}
+			l.long = false
+		}
 		k, err := recv(l.fd, l.in[l.w:], 0)
 		if err != nil {
 			return err

@@ -6,13 +6,16 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/slotcache/slotcache/proto"
 )
 
 // send sends all of p on a blocking socket, without a word to the scheduler: the thread
 // keeps its P, which is what a program without a runtime would do.
 func send(fd int, p []byte) error {
+	most := proto.SendSize(len(p))
 	for len(p) > 0 {
-		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
+		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(min(len(p), most)), unix.MSG_NOSIGNAL, 0, 0)
 		switch {
 		case errno == unix.EINTR:
 			pause()
@@ -23,6 +26,23 @@ func send(fd int, p []byte) error {
 		}
 	}
 	return nil
+}
+
+// readable waits, in the same way, until there is something to receive, or an error. Who sleeps in a receive is woken, too, when the
+// peer takes what was sent; a poll for input is not.
+func readable(fd int) error {
+	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	for {
+		_, _, errno := syscall.RawSyscall(unix.SYS_POLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(patience.Milliseconds()))
+		switch {
+		case errno == unix.EINTR:
+			pause()
+		case errno != 0:
+			return fmt.Errorf("load: poll: %w", errno)
+		default:
+			return nil // the receive finds out which, and has a time of its own
+		}
+	}
 }
 
 // recv receives some bytes, one at least, in the same way.
