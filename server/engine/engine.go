@@ -285,6 +285,7 @@ func (e *Engine) fireTimers() {
 		if !ok {
 			return
 		}
+		e.settleUses()
 		if x := int(i) - len(e.transfers) - len(e.parked); x >= 0 {
 			budget--
 			e.reap(uint32(x))

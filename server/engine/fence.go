@@ -151,6 +151,7 @@ func (e *Engine) stepClears() {
 	if len(e.clears) == 0 {
 		return
 	}
+	e.settleUses()
 	w := &e.clears[0]
 	e.refs, w.cursor = e.table.Each(w.key, false, w.cursor, clearStep, e.refs[:0])
 	for _, ref := range e.refs {

@@ -114,7 +114,7 @@ func (e *Engine) mayOwn(i *instance, size int64) bool {
 // counted notes that i has so many entries more, and so many bytes of staged, held and quarantined slots; less if they are negative.
 func (e *Engine) counted(i *instance, entries int32, bytes int64) {
 	i.entries += uint32(entries)
-	e.claims.change(i.claim, claim{entries: uint32(entries), bytes: bytes})
+	e.claims.counted(i.claim, uint32(entries), bytes)
 }
 
 // watchID names the instance to the host.

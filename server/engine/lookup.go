@@ -209,6 +209,9 @@ func (e *Engine) acquired(t uint32, a *acquisition) {
 // waiting for memory. It returns 0, or how many bytes are short for a load when pa has the
 // request wait for them.
 func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
+	defer e.useFew()
+	e.settleUses()
+	e.uses.apart = true // they come the head first here, so that each stands for itself
 	p := &e.transfers[t]
 	p.wait.waiting = 0
 	key := table.Key{Namespace: p.space, Layout: a.layout.id}
@@ -225,9 +228,11 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 		switch {
 		case !ok && loads:
 			if !a.from.spared { // a load must not evict what comes behind it in this request
+				e.settleUses()
 				e.touchTail(key, keys[pos+1:], false)
 				a.from.spared = true
 			}
+			e.settleUses() // nor what has come
 			var short int64
 			var capped bool
 			if ref, short, capped = e.startLoad(&key, a.inst, pa); short > 0 && e.mustWait(pa, short) {
@@ -254,8 +259,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 		if e.table.State(ref) == table.StateReady {
 			n := e.addEntry(t, ref, entryHeld, uint32(pos))
 			if pos >= a.from.known {
-				e.table.Chain() // they come the head first here, so that each stands for itself
-				e.touch(ref)    // which is less work for what is held
+				e.uses.refs = append(e.uses.refs, ref)
 			}
 			e.entries[n].fromDisk = a.from.note(pos, false)
 			continue

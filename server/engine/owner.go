@@ -81,6 +81,15 @@ func (s *claims) change(x uint32, d claim) {
 	s.sum.add(d)
 }
 
+// counted is change for what changes with each key of a request.
+func (s *claims) counted(x, entries uint32, bytes int64) {
+	c := &s.list[x]
+	c.entries += entries
+	c.bytes += bytes
+	s.sum.entries += entries
+	s.sum.bytes += bytes
+}
+
 // claimOf is what an owner has.
 func (s *claims) claimOf(o owner) claim {
 	if x, ok := s.of[o]; ok {

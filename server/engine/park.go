@@ -134,6 +134,7 @@ func (e *Engine) retryParked() {
 	}
 	budget := keysATurn
 	for n := e.parkedFirst; n != none && budget > 0 && e.worthATry(n); n = e.parkedFirst {
+		e.settleUses()
 		budget -= 1 + e.parked[n].keys()
 		if !e.tryParked(n, true) {
 			break

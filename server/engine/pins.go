@@ -165,6 +165,7 @@ func (e *Engine) lapse(most int) {
 }
 
 func (e *Engine) lapseOne(entry uint32) {
+	e.settleUses()
 	if e.table.Lapse(entry) {
 		e.counters.PinsExpired++
 		e.memoryFreed = true

@@ -114,6 +114,7 @@ func (e *Engine) spill() {
 		return
 	}
 	for e.dirty.len() > 0 && e.spillRoom() && e.hasToSpill() {
+		e.settleUses()
 		if !e.spillOne(e.dirty.pop()) {
 			e.dirty.unpop()
 			return
@@ -123,6 +124,7 @@ func (e *Engine) spill() {
 		e.short = false
 	}
 	for n := refusedTurn; n > 0 && e.refused.count > 0 && e.spillRoom() && e.diskWell(); n-- {
+		e.settleUses()
 		if !e.spillRefused(e.refused.pop()) {
 			e.refused.unpop()
 			return
@@ -253,6 +255,7 @@ func (e *Engine) drainOutcomes() bool {
 		if !ok {
 			return n > 0
 		}
+		e.settleUses()
 		id := OpID(out.Token)
 		switch out.Kind {
 		case seglog.OutcomePut:

@@ -281,6 +281,7 @@ func (e *Engine) freeEntries(t, n uint32) {
 
 // freeEntry gives back what entry n of p, already unlinked, stands for.
 func (e *Engine) freeEntry(p *transfer, n uint32) {
+	e.settleUses()
 	q := &e.entries[n]
 	i := &e.insts[p.inst]
 	switch {

@@ -6,7 +6,7 @@ import "github.com/slotcache/slotcache/l1/table"
 const usesFew = 64
 
 // uses are those that the policy is told of when the reply to their request is out: for hundreds of keys that takes as long
-// as to find them. They are of ready objects that nobody holds for it.
+// as to find them. They are of ready objects. Whatever else the policy is told or asked comes behind them.
 type uses struct {
 	refs  []table.Ref
 	apart bool // each stands for itself; else they are of a prefix, the last key first
@@ -17,7 +17,12 @@ func (e *Engine) useLater(apart bool) {
 	u := &e.uses
 	u.refs, e.refs = e.refs, u.refs
 	u.apart = apart
-	if len(u.refs) <= usesFew {
+	e.useFew()
+}
+
+// useFew settles uses that are not worth a turn.
+func (e *Engine) useFew() {
+	if len(e.uses.refs) <= usesFew {
 		e.settleUses()
 	}
 }
@@ -36,7 +41,7 @@ func (e *Engine) settleUses() {
 		if i%table.Batch == 0 {
 			e.table.Ahead(u.refs, i)
 		}
-		if e.table.State(ref) == table.StateReady { // there may have been a flush meanwhile
+		if e.table.State(ref) == table.StateReady {
 			e.touch(ref)
 		}
 	}

@@ -51,6 +51,7 @@ type world struct {
 	slow     bool // payloads move when their event is stepped, not when asked for
 	moves    map[OpID]move
 	quiet    bool    // no invariants after each step (for measurements)
+	eager    bool    // the policy is told of all uses in their step
 	killed   []int32 // processes, by Kill
 	immortal bool    // no process can be killed
 	notices  []Notice
@@ -166,6 +167,9 @@ func aligned(n int) []byte {
 func (w *world) step(ev Event) {
 	ev.Now = w.now
 	w.e.Step(&ev)
+	if w.eager {
+		w.e.settleUses()
+	}
 	w.check()
 	w.flush()
 }
@@ -202,7 +206,7 @@ func (w *world) settle() {
 			w.endIO(0)
 			continue
 		}
-		w.flush()
+		w.step(Event{Kind: EventTick})
 	}
 }
 

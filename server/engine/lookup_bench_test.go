@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/slotcache/slotcache/l1/table"
+	"github.com/slotcache/slotcache/proto"
+)
+
+// BenchmarkLookupSteps is what a lookup of 512 keys costs the engine, without a socket: until its reply is there (answer), and what
+// comes behind it (after): the policy's uses, or the release of the holds. Eight sets of keys are asked for in turn. The metrics are
+// the medians and tenths of ns for a lookup.
+func BenchmarkLookupSteps(b *testing.B) {
+	for _, hold := range []bool{false, true} {
+		b.Run(fmt.Sprintf("hold=%v", hold), func(b *testing.B) { lookupSteps(b, hold) })
+	}
+}
+
+func lookupSteps(b *testing.B, hold bool) {
+	const sets, keys = 8, 512
+	w := newWorld(b, setup{slots: 3 * sets * keys, quiet: true, cfg: Config{Policy: table.PolicyAdaptive, InstanceCap: 1 << 40}})
+	a := w.worker(1, 100)
+	all := names("k", sets*keys)
+	for part := range slices.Chunk(all, keys) {
+		a.store(slotSize, part...)
+	}
+	h := &bareHost{e: w.e, w: w}
+	w.e.host = h
+	c := &cycle{h: h, frame: Event{Kind: EventFrame, Conn: a.id, Header: proto.Header{Version: 1, Boot: testBoot}}}
+	in := proto.Lookup{Group: 1}
+	if hold {
+		in.Options = proto.LookupHold
+	}
+	var bodies [][]byte
+	for part := range slices.Chunk(all, keys) {
+		in.Keys = testKeys(part...)
+		bodies = append(bodies, proto.AppendLookup(nil, &in))
+	}
+	c.rel.Leases = make([]uint64, 1)
+	var answers, afters []time.Duration
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		c.body = bodies[i%sets]
+		c.frame.Header.Op, c.frame.Body = proto.OpLookup, c.body
+		c.frame.Header.Body, c.frame.Header.Size = uint32(len(c.body)), uint32(proto.HeaderSize+len(c.body))
+		begin := time.Now()
+		w.e.Step(&c.frame)
+		answers = append(answers, time.Since(begin))
+		if proto.ParseLookupReply(h.last[proto.HeaderSize:], &c.outL) != nil || c.outL.Hits != keys {
+			b.Fatal(c.outL.Hits)
+		}
+		c.rel.Leases[0] = c.outL.Lease
+		c.body = proto.AppendRelease(nil, &c.rel)
+		begin = time.Now()
+		if hold {
+			c.frame.Header.Op, c.frame.Body = proto.OpRelease, c.body
+			c.frame.Header.Body, c.frame.Header.Size = uint32(len(c.body)), uint32(proto.HeaderSize+len(c.body))
+			w.e.Step(&c.frame)
+		} else {
+			w.e.Step(&Event{Kind: EventTick})
+		}
+		afters = append(afters, time.Since(begin))
+	}
+	for name, list := range map[string][]time.Duration{"answer": answers, "after": afters} {
+		slices.Sort(list)
+		b.ReportMetric(float64(list[len(list)/2]), name+"-p50-ns")
+		b.ReportMetric(float64(list[len(list)/10]), name+"-p10-ns")
+	}
+}
