@@ -5,6 +5,13 @@ package table
 // it is used.
 const Batch = 8
 
+// How many batches after that in which they were asked for slots are looked at, and objects behind these.
+const (
+	slotsAhead   = 1
+	objectsAhead = 2
+	roundsAhead  = slotsAhead + objectsAhead
+)
+
 // FindAll finds many objects of one namespace and layout, k's: found[i] becomes the
 // object of hash hashes[i], zero if there is none. It says what [Table.Find] says of
 // each, and takes a fraction of the time where the table is larger than the
@@ -12,43 +19,52 @@ const Batch = 8
 // their way from memory, and the objects of those before these. What it found is true
 // until the table is changed.
 func FindAll[H ~[32]byte](t *Table, k Key, hashes []H, found []Ref) {
-	var rounds [3]struct{ sums, at [Batch]uint32 }
+	t.findAll(&k, plain(hashes), found)
+}
+
+func (t *Table) findAll(k *Key, hashes [][32]byte, found []Ref) {
+	var rounds [roundsAhead + 1]struct{ sums, at [Batch]uint32 }
+	stem := t.index.stem(k)
 	n := len(hashes)
-	for i := 0; i < n+2*Batch; i += Batch {
+	found = found[:n]
+	for i := 0; i < n+roundsAhead*Batch; i += Batch {
 		if i < n { // hash, and ask for the slots
-			r := &rounds[i/Batch%3]
-			for j := range min(Batch, n-i) {
-				k.Hash = hashes[i+j]
-				r.sums[j] = t.index.hash(&k)
+			r := &rounds[i/Batch%(roundsAhead+1)]
+			keys := hashes[i:min(i+Batch, n)]
+			for j := range keys {
+				r.sums[j%Batch] = t.index.hash(&stem, &keys[j])
 			}
-			t.index.fetch(r.sums[:min(Batch, n-i)])
+			t.index.fetch(r.sums[:len(keys)])
 		}
-		if i := i - Batch; i >= 0 && i < n { // look at the slots, and ask for the objects
-			r := &rounds[i/Batch%3]
-			for j := range min(Batch, n-i) {
+		if i := i - slotsAhead*Batch; i >= 0 && i < n { // look at the slots, and ask for the objects
+			r := &rounds[i/Batch%(roundsAhead+1)]
+			m := min(Batch, n-i)
+			for j := range m {
 				r.at[j] = t.index.first(r.sums[j])
 			}
-			fetch(t.objects, r.at[:min(Batch, n-i)])
+			fetch(t.objects, r.at[:m])
 		}
-		if i := i - 2*Batch; i >= 0 && i < n { // compare
-			r := &rounds[i/Batch%3]
-			for j := range min(Batch, n-i) {
-				k.Hash = hashes[i+j]
-				found[i+j] = t.among(&k, r.sums[j], r.at[j])
+		if i := i - roundsAhead*Batch; i >= 0 && i < n { // compare
+			r := &rounds[i/Batch%(roundsAhead+1)]
+			keys := hashes[i:min(i+Batch, n)]
+			for j := range keys {
+				found[i+j] = t.among(&stem, &keys[j], r.sums[j%Batch], r.at[j%Batch])
 			}
 		}
 	}
 }
 
-// among is the object of key k, whose hash is h; i is what the index has first for that.
-func (t *Table) among(k *Key, h, i uint32) Ref {
+// among is the object of hash key, whose hash is h; i is what the index has first for that.
+func (t *Table) among(s *stem, key *[32]byte, h, i uint32) Ref {
 	if i == 0 {
 		return 0
 	}
-	if t.objects[i].key != *k { // another key of the same hash
-		if i = t.find(k, h); i == 0 {
-			return 0
-		}
+	if o := &t.objects[i]; o.key.has(s, key) {
+		return newRef(i, o.generation)
+	}
+	k := Key{s.namespace, s.layout, *key} // another has the same hash
+	if i = t.find(&k, h); i == 0 {
+		return 0
 	}
 	return newRef(i, t.objects[i].generation)
 }
@@ -88,9 +104,10 @@ func (t *Table) ahead(refs []Ref, i int, neighbours bool) {
 
 // first is the first object that may have a hash, 0 if there is none.
 func (x *index) first(h uint32) uint32 {
-	for at := h & x.mask; ; at = (at + 1) & x.mask {
-		if s := x.slots[at]; s == 0 || s.hash() == h {
-			return s.object()
+	for place := uint32(0); ; place++ {
+		s := x.slots[(h+place)&x.mask]
+		if s == 0 || x.marked(s, x.mark(h, place)) {
+			return x.objectOf(s)
 		}
 	}
 }

@@ -109,22 +109,22 @@ func (t *Table) checkObject(i uint32, o *object, p *place) error {
 func (t *Table) checkIndex() error {
 	slots := 0
 	for at, s := range t.index.slots {
-		i := s.object()
+		i := t.index.objectOf(s)
 		if i == 0 {
 			if s != 0 {
-				return fmt.Errorf("l1/table: slot %d is empty but has hash %x", at, s.hash())
+				return fmt.Errorf("l1/table: slot %d is empty but has %x", at, s)
 			}
 			continue
 		}
 		slots++
 		o := &t.objects[i]
-		if s.hash() != o.hash {
-			return fmt.Errorf("l1/table: slot %d has hash %x, its object %d has %x", at, s.hash(), i, o.hash)
+		if want := t.index.mark(o.hash, (uint32(at)-o.hash)&t.index.mask) | slot(i); s != want {
+			return fmt.Errorf("l1/table: slot %d is %x, of object %d and hash %x, want %x", at, s, i, o.hash, want)
 		}
 		if !o.state.indexed() {
 			return fmt.Errorf("l1/table: slot %d has object %d, which is %v", at, i, o.state)
 		}
-		if h := t.index.hash(&o.key); h != o.hash {
+		if h := t.index.hashKey(&o.key); h != o.hash {
 			return fmt.Errorf("l1/table: object %d has hash %x, its key %x", i, o.hash, h)
 		}
 	}

@@ -29,3 +29,8 @@ func (x *index) fetch(hashes []uint32) {
 		prefetch(unsafe.Pointer(&x.slots[0]), &hashes[0], len(hashes), x.mask, unsafe.Sizeof(x.slots[0]))
 	}
 }
+
+// plain is the same hashes by another name.
+func plain[H ~[32]byte](hashes []H) [][32]byte {
+	return unsafe.Slice((*[32]byte)(unsafe.Pointer(unsafe.SliceData(hashes))), len(hashes))
+}

@@ -159,7 +159,7 @@ func (t *Table) Grow(ready int64) { t.memory.Grow(ready) }
 // Find returns the object that k finds, which is staged, loading or ready. It
 // is not a touch.
 func (t *Table) Find(k *Key) (Ref, State, bool) {
-	i := t.find(k, t.index.hash(k))
+	i := t.find(k, t.index.hashKey(k))
 	if i == 0 {
 		return 0, StateFree, false
 	}
@@ -184,7 +184,7 @@ func (t *Table) Load(k *Key, size int64) (Ref, Extent, Result) {
 // Start is [Table.Stage] or [Table.Load], as s says. With soft set it also evicts softly
 // pinned objects: the caller asks for it once evicting all else would not do.
 func (t *Table) Start(k *Key, size int64, s State, soft bool) (Ref, Extent, Result) {
-	h := t.index.hash(k)
+	h := t.index.hashKey(k)
 	if i := t.find(k, h); i != 0 {
 		o := &t.objects[i]
 		if o.state == StateReady {

@@ -50,12 +50,12 @@ func newSumTable() (t [16 * octave >> stepBits]uint16) {
 
 // plusOne returns log2(1+2^x).
 func plusOne(x int64) uint16 {
-	d, big := -x, int64(0)
+	d, big := uint64(-x), uint64(0)
 	if x > 0 {
-		d, big = x, x
+		d, big = uint64(x), uint64(x)
 	}
-	if d >>= stepBits; d < int64(len(sumTable)) {
-		big += int64(sumTable[d])
+	if d >>= stepBits; d < uint64(len(sumTable)) {
+		big += uint64(sumTable[d])
 	}
 	return uint16(min(big, octavesMax*octave))
 }
@@ -83,6 +83,13 @@ func (s *scale) fit(room int) {
 // use counts one use now.
 func (s *scale) use(t *trait, now uint32) {
 	age := uint64(now - t.stamp())
+	t.setStamp(now)
+	if age < 32*s.half[0] { // most often: not even the shortest is forgotten
+		for k := range t.f {
+			t.f[k] = plusOne(int64(t.f[k]) - int64(age*s.loss[k]>>32))
+		}
+		return
+	}
 	for k, f := range t.f {
 		x := int64(-32 * octave)
 		if age < 32*s.half[k] {
@@ -90,7 +97,6 @@ func (s *scale) use(t *trait, now uint32) {
 		}
 		t.f[k] = plusOne(x)
 	}
-	t.setStamp(now)
 }
 
 // byAge is the speed of no half-life: only the last use counts.
