@@ -14,7 +14,7 @@ import (
 	"github.com/slotcache/slotcache/server/engine"
 )
 
-// A leaver is a core that answers a frame, and leaves the rest of its work to the next event, as an engine does with the uses of a
+// A leaver is a core that answers frames, and leaves the rest of the work of the first to a tick, as an engine does with the uses of a
 // long lookup.
 type leaver struct {
 	recorder
@@ -24,54 +24,70 @@ type leaver struct {
 }
 
 func (c *leaver) Step(ev *engine.Event) {
-	if c.left {
+	switch {
+	case ev.Kind == engine.EventFrame:
+		c.r.Send(ev.Conn, []byte("pong"))
+		c.left = c.left || len(c.conns) == 0
+		c.recorder.Step(ev)
+	case c.left:
 		c.left = false
 		c.later()
-	}
-	if ev.Kind == engine.EventFrame {
-		c.r.Send(ev.Conn, []byte("pong"))
-		c.left = true
 	}
 }
 
 func (c *leaver) NextTick() (time.Duration, bool) { return 0, c.left }
 
 // What an engine leaves until a reply is out comes behind it, and by itself: nothing need happen, and the timer of a later deadline
-// stays as it is.
-func TestWhatIsLeftForTheNextTurnComesBehindTheReply(t *testing.T) {
+// stays as it is. Who asks for something else meanwhile has the reply before that, too.
+func TestWhatIsLeftForTheNextTurnComesBehindTheReplies(t *testing.T) {
 	opened, err := ring.Open(ringtest.Engine(t), ring.Config{Ops: 8, Control: 16})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, opened.Ring.Close()) }()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	defer closeFd(ends[0])
-	defer closeFd(ends[1])
-	r := &reactor{ring: opened.Ring, conns: make([]conn, 1), segments: make([]segment, 1), completions: make([]ring.Completion, 0, 16)}
+	r := &reactor{ring: opened.Ring, conns: make([]conn, 2), segments: make([]segment, 1), completions: make([]ring.Completion, 0, 16)}
 	defer r.buffers.close()
-	c := &r.conns[0]
-	c.id = engine.NewConnID(0, 1)
-	c.fd = ends[0]
-	c.in.Init(nil, &r.spares)
-	c.moveTo(connOpen)
+	var peers [2]int
+	for i := range r.conns {
+		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		defer closeFd(ends[0])
+		defer closeFd(ends[1])
+		c := &r.conns[i]
+		c.id, c.fd, peers[i] = engine.NewConnID(uint32(i), 1), ends[0], ends[1]
+		c.in.Init(nil, &r.spares)
+		c.moveTo(connOpen)
+	}
 	r.alarm = alarm{state: alarmArmed, at: 5 * time.Second, generation: 1}
 	r.ring.Timer(ring.NewTag(tagTimer, 1), r.alarm.at) // ends a wait for something that never comes
 
-	var got [8]byte
-	n := 0
-	r.core = &leaver{r: r, later: func() { n, _ = unix.Read(ends[1], got[:]) }} // none: EAGAIN
-	r.events = append(r.events, engine.Event{Kind: engine.EventFrame, Conn: c.id, Body: proto.AppendFrame(nil, proto.Header{Op: proto.OpPing}, nil, 0)})
+	calls := 0
+	var got [2]string
+	r.core = &leaver{r: r, later: func() {
+		calls++
+		for i, fd := range peers {
+			var p [8]byte
+			n, _ := unix.Read(fd, p[:]) // none: EAGAIN
+			got[i] = string(p[:max(n, 0)])
+		}
+	}}
+	ask := func(i int) {
+		frame := proto.AppendFrame(nil, proto.Header{Op: proto.OpPing}, nil, 0)
+		r.events = append(r.events, engine.Event{Kind: engine.EventFrame, Conn: r.conns[i].id, Body: frame})
+	}
+	ask(0)
 	r.step()
-	r.advance(c)
+	r.advance(&r.conns[0])
 	r.setAlarm()
-	require.Zero(t, n)
+	require.Zero(t, calls)
 	require.Equal(t, alarm{state: alarmArmed, at: 5 * time.Second, generation: 1, due: true}, r.alarm)
 	require.NoError(t, r.wait())
 	require.Empty(t, r.completions)
 	r.collect()
+	ask(1)
 	r.step()
-	require.Equal(t, "pong", string(got[:max(n, 0)]))
+	require.Equal(t, 1, calls)
+	require.Equal(t, [2]string{"pong", "pong"}, got)
 	r.setAlarm()
 	require.False(t, r.alarm.due)
 }

@@ -330,8 +330,8 @@ func (r *reactor) advance(c *conn) {
 	o.moveTo(sendBusy)
 }
 
-// hasten sends what the turn has led to so far. It comes before frames that had to wait for their turn: one of them may be a
-// lookup of thousands of keys, for half a millisecond, and what is queued behind the step phase would wait for that.
+// hasten sends what the turn has led to so far. It comes before frames that had to wait for their turn, and before what the last turn
+// left: one of them may be a lookup of thousands of keys, for half a millisecond, and what is queued behind the step phase would wait for that.
 func (r *reactor) hasten() {
 	started := false
 	for _, index := range r.touched {

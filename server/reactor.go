@@ -203,10 +203,12 @@ func (r *reactor) reap(done *ring.Completion) {
 }
 
 // step hands the events to the engine. A received piece is cut into its frames here, for
-// what a frame is can depend on the one before it.
+// what a frame is can depend on the one before it. What an event leaves to a tick comes in the next turn, when its reply is out, which
+// the wait sends; and behind the replies to what is new in that turn.
 func (r *reactor) step() {
 	r.stepDeferred()
-	r.tick()
+	at, ok := r.core.NextTick()
+	due := ok && at <= r.now // left by the last turn
 	r.share = 0
 	for i := 0; i < len(r.events); i++ {
 		if r.events[i].Kind == engine.EventFrame {
@@ -219,20 +221,15 @@ func (r *reactor) step() {
 		r.stepDeferred()
 	}
 	r.events = r.events[:0]
-	if len(r.resumed) > 0 {
+	if due || len(r.resumed) > 0 {
 		r.hasten()
 	}
-	r.stepResumed()
-}
-
-// tick steps what the last turn left to this one. It comes before this turn's events: what they leave in their turn waits until
-// their replies are out, which the next wait sends.
-func (r *reactor) tick() {
-	if at, ok := r.core.NextTick(); ok && at <= r.now {
+	if due {
 		r.ev = engine.Event{Kind: engine.EventTick, Now: r.now}
 		r.core.Step(&r.ev)
 		r.stepDeferred()
 	}
+	r.stepResumed()
 }
 
 // stepResumed goes on with connections whose frames wait for their turn. Who does not get it

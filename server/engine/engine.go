@@ -191,7 +191,9 @@ func listNext(i, n int) uint32 {
 // Step handles one event. It queues work on the host and is never called from within it.
 func (e *Engine) Step(ev *Event) {
 	e.now = ev.Now
-	e.settleUses()
+	if ev.Kind != EventFrame || ev.Header.Op != proto.OpPing { // which waits for nothing
+		e.settleUses()
+	}
 	e.lapse(lapseStep) // a pin that is over keeps nothing from this event
 	switch ev.Kind {
 	case EventOpen:
