@@ -9,7 +9,8 @@ import (
 )
 
 // helpers do what would keep the loop from its callers: one goroutine makes,
-// syncs and removes files, in the order it is told to, others compute checksums.
+// syncs and removes files and looks at their file system, in the order it is told
+// to, others compute checksums.
 // Results go to the inbox.
 type helpers struct {
 	dir   *segdir.Dir
@@ -60,33 +61,30 @@ func (h *helpers) close() {
 
 func (h *helpers) runFiles() {
 	for io := range h.files {
-		err := h.do(io)
-		r := result{id: io.ID, res: -segdir.Errno(err), err: err}
-		if io.Kind != seglog.IOSync {
-			r.free, r.freeKnown = h.freeSpace()
-		}
-		h.box.report(r)
+		h.box.report(h.do(io))
 	}
 }
 
-// freeSpace is what the file system has, if it says so.
-func (h *helpers) freeSpace() (int64, bool) {
-	n, err := h.dir.FreeSpace()
-	return n, err == nil
-}
-
-// do carries out an I/O on a whole file.
-func (h *helpers) do(io seglog.IO) error {
+// do carries out an I/O on a whole file, or looks at the file system. Where that may have changed, the result tells what it has free.
+func (h *helpers) do(io seglog.IO) result {
+	var err error
 	switch io.Kind {
 	case seglog.IOCreate:
-		return h.dir.Create(io.Addr.Segment, io.Mem.Len)
-	case seglog.IOSync:
-		return h.dir.Sync(io.Addr.Segment)
+		err = h.dir.Create(io.Addr.Segment, io.Mem.Len)
 	case seglog.IORemove:
-		return h.dir.Remove(io.Addr.Segment)
+		err = h.dir.Remove(io.Addr.Segment)
+	case seglog.IOSync:
+		err = h.dir.Sync(io.Addr.Segment)
+		return result{id: io.ID, res: -segdir.Errno(err), err: err}
+	case seglog.IOSpace:
 	case seglog.IORead, seglog.IOWrite, seglog.IOSum, seglog.IOCopy:
+		panic("l2: " + io.Kind.String() + " is not a helper's")
 	}
-	panic("l2: " + io.Kind.String() + " is not a helper's")
+	free, unknown := h.dir.FreeSpace()
+	if io.Kind == seglog.IOSpace {
+		err = unknown
+	}
+	return result{id: io.ID, res: -segdir.Errno(err), err: err, free: free, freeKnown: unknown == nil}
 }
 
 func (h *helpers) runSums() {

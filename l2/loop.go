@@ -226,7 +226,7 @@ func (l *loop) begin(io *seglog.IO) {
 		l.helpers.sum(sumJob{io.ID, p})
 	case seglog.IOCopy:
 		l.finishIO(result{id: io.ID, res: int64(copy(l.bytes(io.Mem), l.bytes(io.From)))})
-	case seglog.IOCreate, seglog.IOSync, seglog.IORemove:
+	case seglog.IOCreate, seglog.IOSync, seglog.IORemove, seglog.IOSpace:
 		l.helpers.file(*io)
 	}
 }

@@ -92,6 +92,8 @@ func (r *reactor) startDisk(io *seglog.IO) {
 		r.helpers.queue(job{kind: jobCreate, op: r.takeDisk(io.ID), segment: io.Addr.Segment, size: io.Mem.Len})
 	case seglog.IORemove:
 		r.helpers.queue(job{kind: jobRemove, op: r.takeDisk(io.ID), segment: io.Addr.Segment})
+	case seglog.IOSpace:
+		r.helpers.queue(job{kind: jobSpace, op: r.takeDisk(io.ID)})
 	default:
 		panic(fmt.Sprintf("server: I/O of kind %v", io.Kind))
 	}
@@ -123,7 +125,7 @@ func (r *reactor) startFile(io *seglog.IO) {
 		r.ring.Read(tag, fd, io.Addr.Off, r.diskMemory(io.Mem))
 	case seglog.IOWrite:
 		r.ring.Write(tag, fd, io.Addr.Off, r.diskMemory(io.Mem))
-	case seglog.IOSync, seglog.IOSum, seglog.IOCopy, seglog.IOCreate, seglog.IORemove:
+	case seglog.IOSync, seglog.IOSum, seglog.IOCopy, seglog.IOCreate, seglog.IORemove, seglog.IOSpace:
 		r.ring.Sync(tag, fd)
 	}
 }

@@ -38,6 +38,7 @@ const (
 	jobSum jobKind = iota // the checksum of mem
 	jobCreate
 	jobRemove
+	jobSpace // what the disk tier's file system has free
 )
 
 // A job is something for a helper. Its memory is the helper's until its result was taken.
@@ -80,7 +81,7 @@ type helpers struct {
 	jobs     []job
 	results  []result
 	ready    int64 // bytes of the pool that are populated
-	free     int64 // bytes of the disk tier's file system, as of the last file made or removed; or -1
+	free     int64 // bytes that the disk tier's file system had when a helper looked last; or -1
 	failure  error // what ended the population early
 	stopping bool
 	group    sync.WaitGroup
@@ -134,7 +135,7 @@ func (h *helpers) news(dst []result) ([]result, int64, error) {
 	return dst, h.ready, failure
 }
 
-// freeSpace takes what the last file that was made or removed has left of the disk tier's file system, once.
+// freeSpace takes what the disk tier's file system had when a helper looked last, once.
 func (h *helpers) freeSpace() (int64, bool) {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
@@ -152,32 +153,42 @@ func (h *helpers) run() {
 		if !ok {
 			return
 		}
-		done := result{op: j.op}
-		switch j.kind {
-		case jobSum:
+		done, free := result{op: j.op}, int64(-1)
+		if j.kind == jobSum {
 			begun = time.Now()
 			giveWay()
 			sum, err := l1.SumPieces(j.mem, giveWay)
 			done.res, done.sum = sumResult(int64(len(j.mem)), err), sum
-		case jobCreate:
-			done.res = h.report("create", j.segment, h.dir.Create(j.segment, j.size))
-		case jobRemove:
-			done.res = h.report("remove", j.segment, h.dir.Remove(j.segment))
-		}
-		free := int64(-1)
-		if j.kind != jobSum {
-			if n, err := h.dir.FreeSpace(); err == nil {
-				free = n
-			}
+		} else {
+			done.res, free = h.file(&j)
 		}
 		h.mutex.Lock()
-		if j.kind != jobSum {
+		if free >= 0 {
 			h.free = free
 		}
 		h.results = append(h.results, done)
 		h.mutex.Unlock()
 		h.ring.Wake()
 	}
+}
+
+// file does a job on a whole file, or none, and then looks what the file system has free; -1: that cannot be told.
+func (h *helpers) file(j *job) (res, free int64) {
+	switch j.kind {
+	case jobCreate:
+		res = h.report("create a segment", h.dir.Create(j.segment, j.size))
+	case jobRemove:
+		res = h.report("remove a segment", h.dir.Remove(j.segment))
+	case jobSpace, jobSum:
+	}
+	free, err := h.dir.FreeSpace()
+	if err != nil {
+		free = -1
+	}
+	if j.kind == jobSpace {
+		res = h.report("tell the free space", err)
+	}
+	return res, free
 }
 
 // giveWay lets the loop run if there is something for it to do. Where it has no processor but this one, the kernel would let a helper
@@ -192,9 +203,9 @@ func (h *helpers) giveWay(begun time.Time) {
 }
 
 // report logs what failed, and turns it into a result.
-func (h *helpers) report(what string, id seglog.SegmentID, err error) int64 {
+func (h *helpers) report(what string, err error) int64 {
 	if err != nil {
-		h.log.Warn("disk store: cannot "+what+" a segment", "segment", id, "err", err)
+		h.log.Warn("disk store: cannot "+what, "err", err)
 	}
 	return fileResult(err)
 }

@@ -12,7 +12,7 @@ func away(io *IO) int64 {
 	switch io.Kind {
 	case IOWrite, IOCreate, IORemove:
 		return -28
-	case IORead, IOSum, IOCopy, IOSync:
+	case IORead, IOSum, IOCopy, IOSync, IOSpace:
 	}
 	return 0
 }

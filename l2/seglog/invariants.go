@@ -302,13 +302,21 @@ func (l *Log) checkReads() error {
 
 func (l *Log) checkOps() error {
 	var loads, stores load
-	busy := 0
+	busy, asked := 0, 0
+	for i := range l.control.n {
+		if l.control.at(i).use == useSpace {
+			asked++
+		}
+	}
 	for i := range l.ops {
 		o := &l.ops[i]
 		if !o.busy {
 			continue
 		}
 		busy++
+		if o.task.use == useSpace {
+			asked++
+		}
 		side := &stores
 		if o.io.Load {
 			side = &loads
@@ -322,6 +330,9 @@ func (l *Log) checkOps() error {
 	if busy+len(l.opFree) != len(l.ops) || loads != l.loads || stores != l.stores {
 		return fmt.Errorf("I/Os: %d in flight, %d free of %d; loads %v, kept %v; stores %v, kept %v",
 			busy, len(l.opFree), len(l.ops), loads, l.loads, stores, l.stores)
+	}
+	if asked > 1 || l.asking != (asked == 1) {
+		return fmt.Errorf("I/Os: %d ask for the free space, asking %t", asked, l.asking)
 	}
 	if l.flight.n != busy || l.health == healthStalled && busy == 0 {
 		return fmt.Errorf("I/Os: %d in flight counted, %d in order of age, %v", busy, l.flight.n, l.health)

@@ -17,6 +17,7 @@ const (
 	useOldSync                  // what a former process wrote
 	useCreate                   // the file
 	useRemove                   // the file
+	useSpace                    // owner: nothing
 	usePayload                  // owner: a put
 	usePutSum                   // owner: a put
 	useRead                     // owner: a read
@@ -150,6 +151,9 @@ func (l *Log) startTask(t task) *IO {
 	if t.use == usePack {
 		return l.startPack(t)
 	}
+	if t.use == useSpace {
+		return l.startOp(t, IO{Kind: IOSpace})
+	}
 	io := IO{Kind: IOWrite, Addr: Addr{Segment: l.segs[t.owner].id}}
 	switch t.use {
 	case useFirst:
@@ -168,7 +172,7 @@ func (l *Log) startTask(t task) *IO {
 	case useRemove:
 		io.Kind = IORemove
 	case useHeader, usePayload, usePutSum, useRead, useReadSum, useCopyRead, useCopyWrite,
-		usePutCopy, usePack, useReadCopy, useReadHead, useCopyKey:
+		usePutCopy, usePack, useReadCopy, useReadHead, useCopyKey, useSpace:
 		panic("l2/seglog: not a segment's task")
 	}
 	return l.startOp(t, io)
@@ -223,7 +227,7 @@ func wanted(io *IO) int64 {
 	switch io.Kind {
 	case IORead, IOWrite, IOSum, IOCopy:
 		return io.Mem.Len
-	case IOCreate, IOSync, IORemove:
+	case IOCreate, IOSync, IORemove, IOSpace:
 	}
 	return 0
 }
@@ -277,6 +281,8 @@ func (l *Log) dispatch(t task, ok bool, sum uint64) {
 		l.createDone(t.owner, ok)
 	case useRemove:
 		l.removeDone(t.owner, ok)
+	case useSpace:
+		l.freeTold()
 	case usePayload:
 		l.payloadDone(t.owner, ok)
 	case usePutSum:

@@ -54,11 +54,25 @@ const freeUnknown = math.MaxInt64
 
 // SetFree tells how many bytes the file system has free, for what the log does from now on: a segment file is created only if
 // Config.FreeMin bytes stay free. Else the store makes do with the files it has and evicts, or, if it has none, is degraded. The
-// driver calls it after [Recover] and whenever it knows better, at least before the Done of each IOCreate and IORemove.
+// driver calls it after [Recover] and whenever it knows better, at least before the Done of each IOCreate, IORemove and IOSpace.
 func (l *Log) SetFree(n int64) {
 	l.free = max(n, 0)
 	l.freeAt = l.now + fileRetry
 }
+
+// askFree asks the driver what the file system has free, where it had no room for a file when somebody looked last, which was a
+// while ago. It says whether there is an answer to wait for.
+func (l *Log) askFree() bool {
+	if !l.asking && l.now >= l.freeAt {
+		l.asking = true
+		l.freeAt = l.now + fileRetry
+		l.control.push(task{use: useSpace})
+	}
+	return l.asking
+}
+
+// freeTold takes the end of askFree. Where the driver could not tell, it is asked again later.
+func (l *Log) freeTold() { l.asking = false }
 
 // roomInSize says whether Config.Size has room for another segment file.
 func (l *Log) roomInSize() bool { return l.diskBytes+l.cfg.SegmentSize <= l.cfg.Size }

@@ -78,6 +78,7 @@ func TestNoFileIsMadeWhereTheFileSystemHasNoRoom(t *testing.T) {
 func TestAStoreWithoutRoomForOneFileIsDegradedUntilThereIs(t *testing.T) {
 	r := newRig(t, 8, nil)
 	r.l, _, _ = Recover(r.cfg, r.disk)
+	r.space = 0
 	r.l.SetFree(0)
 	r.broken = func(io *IO) int64 { // the one that was queued before it was told
 		if io.Kind == IOCreate {
@@ -95,7 +96,7 @@ func TestAStoreWithoutRoomForOneFileIsDegradedUntilThereIs(t *testing.T) {
 	}
 	require.Equal(t, StateDegraded, r.l.State())
 	require.Zero(t, r.l.Stats().DiskBytes)
-	r.l.SetFree(1 << 40)
+	r.space = 1 << 40 // nobody tells of it, the log asks
 	for range 60 {
 		r.tick(time.Second)
 	}
@@ -105,23 +106,30 @@ func TestAStoreWithoutRoomForOneFileIsDegradedUntilThereIs(t *testing.T) {
 }
 
 // A file system that was full stays too full for ever, because nobody looks again: drivers look when a file was made or removed, and
-// where there is no room for one none is.
+// where there is no room for one none is. So the log asks for it.
 func TestSpaceThatComesBackIsFoundWithoutBeingTold(t *testing.T) {
 	r := newRig(t, 8, nil)
 	r.l, _, _ = Recover(r.cfg, r.disk)
 	free := int64(0)
 	looks := 0
-	r.broken = func(io *IO) int64 { // as a driver does: it looks after each file made or removed
-		if io.Kind != IOCreate && io.Kind != IORemove {
+	mute := false
+	r.broken = func(io *IO) int64 { // as a driver does: it looks after each file made or removed, and when it is asked
+		switch io.Kind {
+		case IOCreate, IORemove, IOSpace:
+		case IORead, IOWrite, IOSum, IOSync, IOCopy:
 			return 0
 		}
 		looks++
+		if mute {
+			return -5
+		}
 		res := int64(0)
 		if free >= io.Mem.Len {
 			free -= io.Mem.Len
 		} else {
 			res = -28
 		}
+		r.space = free
 		r.l.SetFree(free)
 		return res
 	}
@@ -139,6 +147,12 @@ func TestSpaceThatComesBackIsFoundWithoutBeingTold(t *testing.T) {
 	wait()
 	require.Equal(t, StateDegraded, r.l.State())
 	require.Zero(t, r.l.Stats().DiskBytes)
+
+	free = 1 << 40
+	mute = true // and a driver that cannot tell is asked again
+	wait()
+	require.Equal(t, StateDegraded, r.l.State())
+	mute = false
 
 	free = 4 * r.cfg.SegmentSize // room for three files and what is to stay free
 	wait()

@@ -68,6 +68,7 @@ type Log struct {
 	backoff time.Duration
 	fileAt  time.Duration // before it no file is created, nor a foreign one removed
 	freeAt  time.Duration // from it on what SetFree told is too old to do without a file for
+	asking  bool          // an IOSpace is on its way
 	prepare bool          // degraded: a new segment may be made, to try the disk
 
 	seq        uint64 // the next one

@@ -394,7 +394,7 @@ func walk[S state](t *testing.T, m moves, last S, known map[[2]S]bool) {
 }
 
 func TestNamesOfWhatTheCallerSees(t *testing.T) {
-	for k := IORead; k <= IORemove; k++ {
+	for k := IORead; k <= IOSpace; k++ {
 		require.NotEqual(t, "unknown", k.String())
 	}
 	for k := OutcomePut; k <= OutcomeFence; k++ {

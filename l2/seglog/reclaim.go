@@ -35,7 +35,7 @@ func (l *Log) reclaim() {
 		l.startLife(i)
 		return
 	}
-	if i := l.pick(segmentAbsent); i != none && l.now >= l.fileAt && l.roomInSize() && l.makeFile(i) {
+	if i := l.pick(segmentAbsent); i != none && l.now >= l.fileAt && l.roomInSize() && (l.makeFile(i) || l.askFree()) {
 		return
 	}
 	if l.evicting == none && !l.evictOldest() && l.oldest() == none && (l.queue.n > 0 || l.fenceQueue.n > 0) {
@@ -43,24 +43,17 @@ func (l *Log) reclaim() {
 	}
 }
 
-// makeFile begins to create segment i's file. Where the file system had no room when somebody looked last, which was a while ago, it
-// begins to remove it instead: there is none, but the driver looks anew after that. It says whether it did either.
+// makeFile begins to create segment i's file, if the file system has room for it.
 func (l *Log) makeFile(i uint32) bool {
-	next, what := segmentCreating, useCreate
-	switch {
-	case l.freeForFile():
-		if l.free != freeUnknown {
-			l.free -= l.cfg.SegmentSize // until it is told again
-		}
-	case l.now >= l.freeAt:
-		l.freeAt = l.now + fileRetry
-		next, what = segmentRemoving, useRemove
-	default:
+	if !l.freeForFile() {
 		return false
 	}
+	if l.free != freeUnknown {
+		l.free -= l.cfg.SegmentSize // until it is told again
+	}
 	l.spare = i
-	l.moveSegment(i, next)
-	l.control.push(task{use: what, owner: i})
+	l.moveSegment(i, segmentCreating)
+	l.control.push(task{use: useCreate, owner: i})
 	return true
 }
 

@@ -26,10 +26,11 @@ type rig struct {
 	broken func(io *IO) int64 // 0: carry it out; else the result, and nothing is done
 	log    []IO               // carried out
 	now    time.Duration
+	space  int64 // of the file system, as it says when it is asked
 }
 
 func newRig(t *testing.T, segments int64, change func(*Config)) *rig {
-	r := &rig{t: t, pool: make([]byte, 16*rigSlot), ended: make(map[Token]Outcome)}
+	r := &rig{t: t, pool: make([]byte, 16*rigSlot), ended: make(map[Token]Outcome), space: 1 << 40}
 	n := uint64(0)
 	r.cfg = Config{
 		Size: segments * 64 * BlockSize, SegmentSize: 64 * BlockSize, Arena: make([]byte, ArenaSize), MaxEntries: 1000,
@@ -232,6 +233,8 @@ func (r *rig) done(io IO) {
 		r.disk.endSync(io.Addr.Segment, r.disk.beginSync(io.Addr.Segment))
 	case IORemove:
 		delete(r.disk.files, io.Addr.Segment)
+	case IOSpace:
+		r.l.SetFree(r.space)
 	}
 	r.l.Done(io.ID, res, sum)
 }

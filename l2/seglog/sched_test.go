@@ -148,7 +148,7 @@ func (d *flatDisk) done(io *IO) {
 		sum = xxh3.Hash(d.mem(io.Mem))
 	case IOCopy:
 		copy(d.mem(io.Mem), d.mem(io.From))
-	case IOCreate, IOSync, IORemove:
+	case IOCreate, IOSync, IORemove, IOSpace:
 		res = 0
 	}
 	d.r.l.Done(io.ID, res, sum)

@@ -7,7 +7,7 @@ package seglog
 //	absent --> creating --> free --> preparing --> syncing --> ready
 //	 ^            |          ^           |            |          |
 //	 |<-----------+ failed   |           v  failed    |          v
-//	 +<-> removing <----- alien <---------------------+        active
+//	 +<-- removing <----- alien <---------------------+        active
 //	                         |                                   | full
 //	                         |                                   v
 //	      draining <-- evicting <-- sealed <-- settling <--   sealing
@@ -18,8 +18,7 @@ package seglog
 //	                                    +----------+-------------+
 //
 // What is evicted becomes free: its records verify on the disk until the next life's first block is synced, and that is what
-// the field stale remembers. A failed footer is no loss, the segment is scanned at the next start. What is absent is removed only to
-// learn what is free (makeFile).
+// the field stale remembers. A failed footer is no loss, the segment is scanned at the next start.
 type segmentState uint8
 
 const (
@@ -42,7 +41,7 @@ const (
 )
 
 var segmentMoves = moves{
-	segmentAbsent:    to(segmentCreating, segmentRemoving),
+	segmentAbsent:    to(segmentCreating),
 	segmentAlien:     to(segmentRemoving),
 	segmentRemoving:  to(segmentAbsent, segmentAlien),
 	segmentCreating:  to(segmentFree, segmentAbsent),

@@ -430,6 +430,16 @@ func (s *sim) carryOut(f *simIO, fault bool) (res int64, sum uint64) {
 		}
 		delete(s.disk.files, io.Addr.Segment)
 		return 0, 0
+	case IOSpace:
+		if fault {
+			return -5, 0
+		}
+		free := int64(1 << 40)
+		if s.faults > 0 {
+			free = s.rng.Int64N(2 * s.cfg.Size)
+		}
+		s.l.SetFree(free)
+		return 0, 0
 	}
 	panic("unknown kind")
 }

@@ -52,6 +52,8 @@ const (
 	IOCopy
 	// IORemove removes the file of Addr.Segment and makes that durable. A file that is not there is a success.
 	IORemove
+	// IOSpace asks what the file system has free, which [Log.SetFree] tells before this is done. Addr means nothing.
+	IOSpace
 )
 
 // String names the kind.
@@ -71,6 +73,8 @@ func (k IOKind) String() string {
 		return "copy"
 	case IORemove:
 		return "remove"
+	case IOSpace:
+		return "space"
 	}
 	return "unknown"
 }

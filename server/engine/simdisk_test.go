@@ -148,6 +148,7 @@ func (w *world) carryOut(io *seglog.IO) (res int64, sum uint64) {
 		w.disk.create(io.Addr.Segment, io.Mem.Len)
 	case seglog.IORemove:
 		delete(w.disk.files, io.Addr.Segment)
+	case seglog.IOSpace: // there is always room
 	case seglog.IOSync:
 		w.disk.endSync(io.Addr.Segment, w.syncs[io.ID])
 		delete(w.syncs, io.ID)
