@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/slotcache/slotcache/benchmarks/observe"
 )
 
 const (
@@ -141,6 +143,29 @@ func (n *Node) Start(ctx context.Context) error {
 		return fmt.Errorf("node: %s: %w\n%s", filepath.Base(n.opts.Binary), err, n.Log())
 	}
 	return nil
+}
+
+// AwaitPool waits until the server, which tells its metrics, has reserved all of its pool: a server that is ready may go on with
+// that for a while, and is not at rest before it has.
+func (n *Node) AwaitPool(ctx context.Context) error {
+	reserved := 0.0
+	for deadline := time.Now().Add(startTime); ; {
+		now, err := observe.Scrape(ctx, n.http)
+		if err != nil {
+			return fmt.Errorf("node: %w", err)
+		}
+		switch have := now["slotcache_pool_populated_bytes"]; {
+		case have >= float64(n.opts.L1Size):
+			return nil
+		case have > reserved:
+			reserved, deadline = have, time.Now().Add(startTime)
+		case time.Now().After(deadline):
+			return fmt.Errorf("node: %.0f of %d bytes of the pool are reserved, and no more for %v", reserved, n.opts.L1Size, startTime)
+		}
+		if !Pause(ctx, pollTime) {
+			return ctx.Err()
+		}
+	}
 }
 
 // startAndKill starts the server, which must not run, and kills it after a time. It

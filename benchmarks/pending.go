@@ -109,9 +109,7 @@ func await(ctx context.Context, c *client.Conn, missing func(*Pending) string) (
 		if time.Now().After(deadline) {
 			return p, fmt.Errorf("after %v the server still has: %s", settleTime, what)
 		}
-		select {
-		case <-time.After(pollTime):
-		case <-ctx.Done():
+		if !Pause(ctx, pollTime) {
 			return p, ctx.Err()
 		}
 	}

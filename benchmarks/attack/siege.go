@@ -76,7 +76,7 @@ func (s *siege) close() error { return errors.Join(s.node.Stop(), s.node.Close()
 
 // run is all the rounds.
 func (s *siege) run(ctx context.Context) error {
-	if err := s.populated(ctx); err != nil {
+	if err := s.node.AwaitPool(ctx); err != nil {
 		return err
 	}
 	if _, err := s.honest(ctx, "warm", max(warmTime, shortest)); err != nil { // so that what it grows by once is there
@@ -91,22 +91,6 @@ func (s *siege) run(ctx context.Context) error {
 	}
 	s.judge()
 	return nil
-}
-
-// populated waits until all of the pool is reserved.
-func (s *siege) populated(ctx context.Context) error {
-	for {
-		now, err := s.scrape(ctx)
-		if err != nil {
-			return err
-		}
-		if now["slotcache_pool_populated_bytes"] >= float64(s.opts.Node.L1Size) {
-			return nil
-		}
-		if !benchmarks.Pause(ctx, sampleTime) {
-			return ctx.Err()
-		}
-	}
 }
 
 // rest waits until the server has nothing of any client, and measures it then.

@@ -171,7 +171,7 @@ func (m *run) server(ctx context.Context, kind int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Stop(), node.Close()) }()
-	if err := populated(ctx, node, opts.L1Size); err != nil {
+	if err := node.AwaitPool(ctx); err != nil {
 		return err
 	}
 	if kind == 0 {
@@ -192,22 +192,6 @@ func (m *run) server(ctx context.Context, kind int) (err error) {
 		}
 	}
 	return nil
-}
-
-// populated waits until the server has reserved all of its pool, and so has nothing more to do.
-func populated(ctx context.Context, node *benchmarks.Node, size int64) error {
-	for {
-		now, err := observe.Scrape(ctx, node.HTTPAddr())
-		if err != nil {
-			return err
-		}
-		if now["slotcache_pool_populated_bytes"] >= float64(size) {
-			return nil
-		}
-		if !benchmarks.Pause(ctx, restful) {
-			return ctx.Err()
-		}
-	}
 }
 
 // rest measures what a server takes that nobody asks anything.
