@@ -194,6 +194,8 @@ type listed struct {
 	Offset    int64  `json:"offset"`
 	Visible   bool   `json:"visible"`
 	Put       bool   `json:"put"`
+	// Early tells that it was listed before the value was written: if a process was killed then, it may not be whole.
+	Early bool `json:"early,omitempty"`
 }
 
 // Run lists the records, the newest segment first.
@@ -216,7 +218,7 @@ func (cmd *lsCommand) Run(s *session) error {
 			x := listed{
 				Namespace: fmt.Sprintf("%016x", r.Key.Namespace), Layout: fmt.Sprintf("%016x", r.Key.Layout),
 				Key: hex.EncodeToString(r.Key.Hash[:]), Size: r.Size, Sequence: r.Seq,
-				Segment: uint32(r.Addr.Segment), Offset: r.Addr.Off, Visible: r.Visible, Put: r.Put,
+				Segment: uint32(r.Addr.Segment), Offset: r.Addr.Off, Visible: r.Visible, Put: r.Put, Early: r.Early,
 			}
 			if cmd.JSON {
 				err = lines.Encode(&x)
@@ -229,11 +231,15 @@ func (cmd *lsCommand) Run(s *session) error {
 }
 
 func recordState(r *seglog.StoredRecord) string {
+	state := "superseded"
 	switch {
 	case !r.Put:
 		return "tombstone"
 	case r.Visible:
-		return "visible"
+		state = "visible"
 	}
-	return "superseded"
+	if r.Early {
+		state += ", early"
+	}
+	return state
 }

@@ -122,6 +122,10 @@ func TestVerifyFindsFlippedBitsAndATornFile(t *testing.T) {
 	for _, d := range v.Damaged {
 		require.Equal(t, d.Unfinished, d.Key == large.Key)
 	}
+	r = cmdtest.Run(t, nil, "slotcache", "l2", "ls", store)
+	for line := range strings.Lines(r.Stdout) {
+		require.Equal(t, strings.Contains(line, large.Key), strings.Contains(line, "visible, early"), line)
+	}
 
 	require.NoError(t, os.Truncate(path, 10000))
 	v, r = verified(t, store)

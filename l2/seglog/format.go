@@ -50,7 +50,8 @@ type record struct {
 	at   uint32 // where the value begins, in units from the segment's start
 	head uint16 // how many blocks before the value's first block the group's header is
 	kind recordKind
-	// early: the block that lists it went to the disk beside the value. If the process died, that may not be there.
+	// early: the block that lists it, or that lists what it is a copy of, went to the disk beside the value. If the process died, that
+	// may not be there.
 	early bool
 }
 

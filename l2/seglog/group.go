@@ -241,7 +241,7 @@ func (l *Log) list(i uint32) {
 			pu := l.puts.at(it)
 			move(putMoves, "put", &pu.state, putListed)
 			rec := pu.rec // in the footer it is as good as the others
-			rec.early = !pu.ready()
+			rec.early = rec.early || !pu.ready()
 			putRecord(p, int(h.count), &rec)
 		} else {
 			putRecord(p, int(h.count), &l.fences.at(it).rec)
@@ -354,6 +354,9 @@ func (l *Log) putListed(i, segment uint32, ok bool) {
 		s := &l.segs[segment]
 		s.log = append(s.log, p.rec)
 		s.values += units(p.rec.size)
+		if p.rec.early {
+			l.copiedEarly(segment, &p.rec)
+		}
 	}
 	e := l.index.find(p.digest)
 	stale := p.state == putOvertaken || l.covered(&p.rec) || e != 0 && l.index.entries[e].seq > p.rec.seq ||

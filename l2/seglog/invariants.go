@@ -146,6 +146,11 @@ func (l *Log) checkSegment(i uint32) error {
 			return fmt.Errorf("not the one being evicted, or drained")
 		}
 	}
+	for k := 1; k < len(s.early); k++ {
+		if s.early[k-1] >= s.early[k] {
+			return fmt.Errorf("early values out of order: %d", s.early)
+		}
+	}
 	if uint32(len(s.log)) > s.planned {
 		return fmt.Errorf("%d records in the log, %d planned", len(s.log), s.planned)
 	}

@@ -288,6 +288,7 @@ func (l *Log) readSumDone(i uint32, sum uint64, ok bool) {
 			l.stats.Rereads++
 		}
 		l.stats.ReadBytes += uint64(r.size)
+		l.isWhole(r.segment, r.at)
 		l.endRead(i, ResultOK)
 	}
 }

@@ -175,7 +175,7 @@ func (l *Log) startLife(i uint32) {
 	s := &l.segs[i]
 	s.generation, s.nonce = l.generation, l.cfg.Nonce()
 	s.tail, s.planned, s.values, s.failures, s.footed = 1, 0, 0, 0, 0
-	s.pending, s.failed = 2, false
+	s.pending, s.failed, s.early = 2, false, nil
 	putSegmentHead(l.cfg.Arena[l.first*BlockSize:][:BlockSize], &segmentHead{
 		storeID: l.cfg.StoreID, nonce: s.nonce, generation: s.generation, size: l.cfg.SegmentSize, seq: l.seq, id: s.id,
 	})

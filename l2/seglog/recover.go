@@ -281,6 +281,7 @@ func (rec *recovery) load(i uint32) bool {
 			return false
 		}
 	}
+	l.foundEarly(i)
 	l.setStale(i, sc.unread)
 	switch {
 	case sc.unread:

@@ -129,7 +129,7 @@ func (l *Log) reinsert(i uint32) reinsertResult {
 	l.seq++ // so that no clear to come has the group's
 	pi := l.puts.take()
 	p := l.puts.at(pi)
-	p.rec = record{seq: e.seq, sum: e.sum, size: size, kind: recordPut}
+	p.rec = record{seq: e.seq, sum: e.sum, size: size, kind: recordPut, early: l.isEarly(uint32(e.segment), e.at)}
 	p.rec.key.Namespace = l.index.namespace(e) // the rest of the key comes from the disk
 	p.digest, p.hash, p.sum, p.copied, p.keyWanted = e.digest, l.index.hash(e.digest), sumDone, true, true
 	p.from, p.fromAt, p.fromHead = uint32(e.segment), e.at, e.head

@@ -75,6 +75,7 @@ func (s segmentState) String() string {
 type segment struct {
 	life
 	log      []record // what is on disk since it became active, until it is sealed
+	early    []uint32 // where the values are, ascending, that may never have been there whole, and were not read yet: see early.go
 	bytes    int64    // of the file
 	id       SegmentID
 	tail     uint32 // first block without an owner

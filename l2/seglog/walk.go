@@ -19,7 +19,7 @@ type StoredRecord struct {
 	Addr    Addr   // of the value
 	Put     bool   // it is a value, not a tombstone or clear
 	Visible bool   // it is the one that counts for its key
-	Early   bool   // what lists it was written beside the value: if a process was killed then, that may never have been there
+	Early   bool   // it was listed before the value was written: if a process was killed then, that may never have been there
 }
 
 // A storeWalk is the work of [Walk].
