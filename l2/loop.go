@@ -11,6 +11,7 @@ import (
 
 	"github.com/slotcache/slotcache/l2/segdir"
 	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/l2/segwatch"
 	"github.com/slotcache/slotcache/ring"
 )
 
@@ -67,11 +68,10 @@ type loop struct {
 	requests    []*request
 	results     []result
 
-	state   seglog.State // as last logged
-	lastErr error        // of the last I/O that failed
-	bad     uint64       // damaged records that were logged
-	closing bool         // the log was told to come to an end
-	broken  error        // of the ring
+	watch   segwatch.Watch
+	lastErr error // of the last I/O that failed
+	closing bool  // the log was told to come to an end
+	broken  error // of the ring
 }
 
 // newLoop returns a loop that is not running.
@@ -83,6 +83,7 @@ func newLoop(cfg loopConfig) *loop {
 		done:        make(chan struct{}),
 		owing:       make(map[int64]*debt),
 		completions: make([]ring.Completion, 0, 2*maxInFlight),
+		watch:       segwatch.New(cfg.log, cfg.logger),
 	}
 }
 
@@ -197,7 +198,7 @@ func (l *loop) step() {
 		l.begin(io)
 	}
 	l.drain()
-	l.watch()
+	l.watch.Look(time.Since(l.start), l.lastErr)
 }
 
 // begin starts an I/O.
@@ -238,29 +239,6 @@ func (l *loop) bytes(m seglog.Mem) []byte {
 		from = l.arena
 	}
 	return from.bytes[m.Off : m.Off+m.Len : m.Off+m.Len]
-}
-
-// watch says when the disk begins and ends to refuse, and which record was found to be bad, of several the last.
-func (l *loop) watch() {
-	if d := l.log.Damage(); d.Count != l.bad {
-		l.logger.Warn("a value could not be read back as it was written, and is gone",
-			"records", d.Count-l.bad, "segment", d.Addr.Segment, "offset", d.Addr.Off, "bytes", d.Size)
-		l.bad = d.Count
-	}
-	state := l.log.State()
-	if state == l.state {
-		return
-	}
-	switch {
-	case state == seglog.StateStalled:
-		l.logger.Warn("the disk hangs; nothing is given to it until what it has comes back")
-	case l.state == seglog.StateStalled && state == seglog.StateDegraded: // it is tried at once
-	case state == seglog.StateDegraded:
-		l.logger.Warn("the disk refuses writes; trying again until it takes them", "err", l.lastErr)
-	case state == seglog.StateOK:
-		l.logger.Info("the disk takes writes again")
-	}
-	l.state = state
 }
 
 // end gives back what the loop owns, once nothing is in flight.

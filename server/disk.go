@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,49 +23,11 @@ type diskOp struct {
 	busy       bool
 }
 
-// diskHealth is what was last said about the disk tier.
-type diskHealth struct {
-	sick  bool
-	stuck bool          // it was said that it hangs, since it was last well
-	since time.Duration // when it became so
-	errno unix.Errno    // of the last I/O that failed
-	bad   uint64        // damaged records that it was told of
-}
-
-// reportDisk says once when the disk tier is no longer written, once when it hangs, and once when it is well
-// again: what happens in between is many I/Os that fail in the same way.
+// reportDisk says what has become of the disk tier.
 func (r *reactor) reportDisk() {
-	h := &r.health
-	switch state := r.core.DiskState(); {
-	case state == seglog.StateStalled && !h.stuck:
-		if !h.sick {
-			h.since = r.now
-		}
-		h.sick, h.stuck = true, true
-		r.log.Warn("disk tier stalled: an I/O does not end; nothing is given to the disk until it does, memory goes on serving, and deletes are not durable",
-			"since", r.stallTime)
-	case state == seglog.StateDegraded && !h.sick:
-		h.sick, h.since = true, r.now
-		r.log.Warn("disk tier degraded: nothing is written to it, memory goes on serving, and deletes are not durable; it is tried again by itself",
-			"err", h.errno)
-	case state == seglog.StateOK && h.sick:
-		h.sick, h.stuck = false, false
-		r.log.Info("disk tier well again", "after", r.now-h.since)
+	if r.tier != nil {
+		r.diskWatch.Look(r.now, r.diskErr)
 	}
-}
-
-// reportDamage says which record was found to be bad, of several in a turn the last.
-func (r *reactor) reportDamage() {
-	if r.tier == nil {
-		return
-	}
-	d := r.tier.Damage()
-	if d.Count == r.health.bad {
-		return
-	}
-	r.log.Warn("disk tier: a value could not be read back as it was written, and is gone",
-		"records", d.Count-r.health.bad, "segment", d.Addr.Segment, "offset", d.Addr.Off, "bytes", d.Size)
-	r.health.bad = d.Count
 }
 
 // diskRoom is [engine.Host.DiskRoom].
@@ -157,7 +118,7 @@ func (r *reactor) diskDone(x uint32, res int64, sum uint64) {
 	}
 	op.busy = false
 	if res < 0 {
-		r.health.errno = unix.Errno(-res)
+		r.diskErr = unix.Errno(-res)
 	}
 	r.diskFree = append(r.diskFree, x)
 	r.post(engine.Event{Kind: engine.EventDisk, Disk: op.id, Res: res, Sum: sum})

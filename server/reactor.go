@@ -12,6 +12,7 @@ import (
 	"github.com/slotcache/slotcache/l1"
 	"github.com/slotcache/slotcache/l2/segdir"
 	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/l2/segwatch"
 	"github.com/slotcache/slotcache/proto"
 	"github.com/slotcache/slotcache/ring"
 	"github.com/slotcache/slotcache/server/access"
@@ -43,7 +44,6 @@ type core interface {
 	SetAccess(now time.Duration, l *access.List)
 	Stopped() bool
 	Metrics(dst *engine.Metrics)
-	DiskState() seglog.State
 	Stalled() bool
 }
 
@@ -56,7 +56,7 @@ type reactor struct {
 	pool   *l1.Pool
 	dir    *segdir.Dir // nil: no disk tier
 	arena  []byte      // the log's memory
-	tier   *seglog.Log // the engine's: only what a disk tells its log goes round that
+	tier   *seglog.Log // the engine's: what a disk tells its log, and what is said of it, goes round that
 	log    *slog.Logger
 
 	access *access.List
@@ -101,8 +101,8 @@ type reactor struct {
 	watches   watches
 	disk      []diskOp
 	diskFree  []uint32
-	health    diskHealth
-	stallTime time.Duration // after which an I/O is one that hangs
+	diskErr   error // of the last of its I/Os that failed
+	diskWatch segwatch.Watch
 	helpers   helpers
 	sighter   *sighter // nil: nobody asks
 	results   []result
@@ -272,7 +272,6 @@ func (r *reactor) flush() {
 		r.stepDeferred()
 	}
 	r.reportDisk()
-	r.reportDamage()
 	r.reload()
 	r.stopping()
 	r.reapLeaving()

@@ -17,6 +17,7 @@ import (
 	"github.com/slotcache/slotcache/l1/pages"
 	"github.com/slotcache/slotcache/l2/segdir"
 	"github.com/slotcache/slotcache/l2/seglog"
+	"github.com/slotcache/slotcache/l2/segwatch"
 	"github.com/slotcache/slotcache/proto"
 	"github.com/slotcache/slotcache/ring"
 	"github.com/slotcache/slotcache/server/engine"
@@ -156,7 +157,6 @@ func newReactor(cfg *Config, conns int) *reactor {
 		disk:        make([]diskOp, diskOps),
 		diskFree:    make([]uint32, diskOps),
 		readyAt:     min(cfg.L1Size, readyMax),
-		stallTime:   cfg.L2StallTime,
 		ready:       make(chan struct{}),
 		scrape:      scrape{filled: make(chan struct{}, 1)},
 	}
@@ -412,6 +412,7 @@ func (s *Server) recoverLog(seed uint64) (*seglog.Log, error) {
 		log.SetFree(free)
 	}
 	s.r.tier = log
+	s.r.diskWatch = segwatch.New(log, s.cfg.Logger)
 	// Recovery leaves as much behind as it keeps, and the collector has no reason to look for it before much else has been used.
 	if report.Records > manyRecords {
 		debug.FreeOSMemory()

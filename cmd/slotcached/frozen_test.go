@@ -203,8 +203,8 @@ func TestAFrozenFileSystemStopsNobody(t *testing.T) {
 	<-s.done
 	require.Zero(t, s.cmd.ProcessState.ExitCode(), s.log())
 	// A machine that is busy may be late on its own account.
-	require.Contains(t, s.log(), "disk tier stalled")
-	require.Equal(t, strings.Count(s.log(), "disk tier stalled"), strings.Count(s.log(), "disk tier well again"))
+	require.Contains(t, s.log(), "disk stalled")
+	require.Equal(t, strings.Count(s.log(), "disk stalled"), strings.Count(s.log(), "disk well again"))
 }
 
 // A stop does not wait for a disk that hangs: sockets are gone, nobody can attach, and all that is left are threads

@@ -27,6 +27,9 @@ func (l *Log) Overdue() (time.Duration, bool) {
 	return l.now + min(max(left, 0), clockStep), true
 }
 
+// StallTime is after which time in flight an I/O stalls the log; less than 0: none does.
+func (l *Log) StallTime() time.Duration { return l.cfg.StallTime }
+
 // Stalled says that an I/O in flight takes too long, in whatever [State] the log is otherwise.
 func (l *Log) Stalled() bool { return l.health == healthStalled }
 

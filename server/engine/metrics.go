@@ -112,15 +112,6 @@ func (e *Engine) Metrics(dst *Metrics) {
 	}
 }
 
-// DiskState is the state of the disk tier; without one it is [seglog.StateOK]. It costs
-// nothing, so that it can be asked for in every turn.
-func (e *Engine) DiskState() seglog.State {
-	if e.log == nil {
-		return seglog.StateOK
-	}
-	return e.log.State()
-}
-
 // Each calls f for every number, gauges before counters, always in the same order. The
 // names are those of STATS; /metrics puts "slotcache_" before them. Bytes end in _bytes,
 // counters in _total. One
