@@ -13,7 +13,7 @@ import (
 // A Buffer is a piece of the store's own memory ([Options.Memory]), which the kernel
 // knows: values in it go to the disk and come from there without being copied. It is
 // for one goroutine at a time, and to be released; what is lent and not released is
-// missing to all others.
+// missing to all others, who wait for it until the store is closed.
 type Buffer struct {
 	s    *Store
 	mem  extent

@@ -29,6 +29,8 @@ type memory struct {
 	waiters []*waiter
 	lent    int64 // bytes
 	closed  bool  // to be unmapped when nothing is lent
+
+	shut chan struct{} // closed when nobody is to wait any more
 }
 
 // A waiter is a request for memory that had to wait.
@@ -52,8 +54,11 @@ func newMemory(size int64) (*memory, error) {
 	skip := toHuge(mapping)
 	bytes := mapping[skip : skip+size : skip+size]
 	_ = unix.Madvise(bytes, unix.MADV_HUGEPAGE) // small ones do as well
-	return &memory{bytes: bytes, mapping: mapping, free: []extent{{0, size}}}, nil
+	return &memory{bytes: bytes, mapping: mapping, free: []extent{{0, size}}, shut: make(chan struct{})}, nil
 }
+
+// refuse ends all waits for memory, and those to come, with [ErrClosed]. It is called once.
+func (m *memory) refuse() { close(m.shut) }
 
 // close unmaps the memory, or lets the last release do so.
 func (m *memory) close() error {
@@ -74,8 +79,8 @@ func (m *memory) unmap() error {
 	return nil
 }
 
-// acquire lends an extent for size bytes and waits until it can. The size is at most
-// that of the memory.
+// acquire lends an extent for size bytes and waits until it can, or until refuse. The size
+// is at most that of the memory.
 func (m *memory) acquire(ctx context.Context, size int64) (extent, error) {
 	size = seglog.AlignUp(size)
 	if size == 0 {
@@ -89,10 +94,14 @@ func (m *memory) acquire(ctx context.Context, size int64) (extent, error) {
 	w := &waiter{size: size, granted: make(chan extent, 1)}
 	m.waiters = append(m.waiters, w)
 	m.mu.Unlock()
+	var err error
 	select {
 	case e := <-w.granted:
 		return e, nil
 	case <-ctx.Done():
+		err = ctx.Err()
+	case <-m.shut:
+		err = ErrClosed
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,7 +111,7 @@ func (m *memory) acquire(ctx context.Context, size int64) (extent, error) {
 		m.put(<-w.granted) // it came after all
 	}
 	m.grant() // whoever stood behind
-	return extent{}, ctx.Err()
+	return extent{}, err
 }
 
 // try lends an extent if nobody has to wait for it. The size is a positive multiple

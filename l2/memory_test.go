@@ -136,3 +136,22 @@ func TestZeroBytesNeedNoMemory(t *testing.T) {
 	acquire(t, m, 1)
 	m.release(acquire(t, m, 0))
 }
+
+func TestWhoeverWaitsIsRefusedAndWhatIsFreeIsStillLent(t *testing.T) {
+	m := newTestMemory(t, 2)
+	a := acquire(t, m, 1)
+	waiting := make(chan error)
+	go func() {
+		_, err := m.acquire(context.Background(), 2*4096)
+		waiting <- err
+	}()
+	queued(m, 1)
+	m.refuse()
+	require.ErrorIs(t, <-waiting, ErrClosed)
+	b := acquire(t, m, 1)
+	_, err := m.acquire(context.Background(), 4096)
+	require.ErrorIs(t, err, ErrClosed)
+	m.release(a)
+	m.release(b)
+	require.Equal(t, []extent{{0, 2 * 4096}}, m.free)
+}

@@ -50,7 +50,7 @@ var (
 	ErrDegraded = errors.New("l2: the disk refuses writes")
 	// ErrFull means that no room can be made for the value.
 	ErrFull = errors.New("l2: no room")
-	// ErrClosed means that [Store.Close] was called.
+	// ErrClosed means that [Store.Close] was called. A value whose Put ended with it is not stored.
 	ErrClosed = errors.New("l2: store closed")
 )
 
@@ -248,13 +248,15 @@ func (s *Store) enter(ctx context.Context) error {
 }
 
 // Close waits for the calls under way, writes out what is queued so that the next
-// start is quick, and gives the directory free. The second call returns what the
-// first did.
+// start is quick, and gives the directory free. Calls that wait for memory end with
+// [ErrClosed], for they might wait for a [Buffer] that nobody releases before Close
+// returns. The second call returns what the first did.
 func (s *Store) Close() error {
 	s.stop.Do(func() {
 		s.mu.Lock()
 		s.closed = true
 		s.mu.Unlock()
+		s.memory.refuse()
 		s.calls.Wait()
 		s.box.close()
 		<-s.loop.done
