@@ -148,6 +148,7 @@ func (d *Dir) load() error {
 	}
 	files := map[seglog.SegmentID]*file{}
 	d.files.Store(&files) // drop closes what is in it if this fails
+	cleared := false
 	for _, name := range names {
 		if isTemporary(name) && !d.readOnly {
 			d.log.Info("removed a half-made file", "file", name)
@@ -169,8 +170,14 @@ func (d *Dir) load() error {
 		default:
 			// What can't be opened can't be read: its space serves better anew.
 			d.log.Warn("ignored and removed a segment that does not open", "file", name, "err", err)
-			d.clear(name)
+			if !d.clear(name) {
+				files[id] = &file{id: id, fd: -1} // it may open the next time: that it is there must not be forgotten
+			}
+			cleared = true
 		}
+	}
+	if cleared {
+		return d.syncDir() // as Remove does
 	}
 	return nil
 }
@@ -197,14 +204,15 @@ func (d *Dir) list() ([]string, error) {
 }
 
 // clear takes what stands under name out of the way: files, links and empty
-// directories are removed, a directory with something in it is only renamed.
-func (d *Dir) clear(name string) {
+// directories are removed, a directory with something in it is only renamed. It says
+// whether nothing stands there any more.
+func (d *Dir) clear(name string) bool {
 	err := unix.Unlinkat(d.dirFd, name, 0)
 	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
 		err = unix.Unlinkat(d.dirFd, name, unix.AT_REMOVEDIR)
 	}
 	if err == nil || errors.Is(err, unix.ENOENT) {
-		return
+		return true
 	}
 	for i := range 100 {
 		aside := fmt.Sprintf("ignored-%d-%s", i, name)
@@ -216,6 +224,7 @@ func (d *Dir) clear(name string) {
 	if err != nil {
 		d.log.Warn("could not be moved out of the way", "file", name, "err", err)
 	}
+	return err == nil
 }
 
 // FreeSpace returns the bytes that the file system still has for this process.
@@ -293,6 +302,9 @@ func (d *Dir) Close() error {
 func (d *Dir) drop() error {
 	var first error
 	for _, f := range *d.files.Load() {
+		if f.fd < 0 {
+			continue
+		}
 		if err := unix.Close(f.fd); err != nil && first == nil {
 			first = fmt.Errorf("l2/segdir: close %s: %w", segmentName(f.id), err)
 		}

@@ -264,3 +264,45 @@ func TestErrnoFindsTheKernelsNumber(t *testing.T) {
 	_, err := os.Open(strings.Repeat("x", 5000))
 	require.Equal(t, int64(unix.ENAMETOOLONG), segdir.Errno(err))
 }
+
+// A file that neither opens nor goes away holds what may count again the next time: whoever keeps the log must know of it.
+func TestAFileThatStaysIsListedAndCannotBeRead(t *testing.T) {
+	path := t.TempDir()
+	d := open(t, path)
+	require.NoError(t, d.Create(3, segmentSize))
+	require.NoError(t, d.Create(4, segmentSize))
+	require.NoError(t, d.Close())
+	name := filepath.Join(path, "seg-00000003.slc")
+	f, err := os.Open(name)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	flags, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		t.Skipf("lsattr: %v", err)
+	}
+	setFlags := func(flags int) error { return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags) }
+	if err := setFlags(flags | unix.STATX_ATTR_IMMUTABLE); err != nil { // the same bit
+		t.Skipf("chattr +i: %v", err)
+	}
+	defer func() { require.NoError(t, setFlags(flags)) }()
+
+	d = open(t, path)
+	require.Equal(t, []seglog.SegmentID{3, 4}, segments(t, d))
+	_, err = d.Size(3)
+	require.ErrorIs(t, err, segdir.ErrNoSegment)
+	_, err = d.ReadAt(3, make([]byte, 4096), 0)
+	require.ErrorIs(t, err, segdir.ErrNoSegment)
+	_, err = d.Fd(3)
+	require.ErrorIs(t, err, segdir.ErrNoSegment)
+	require.ErrorIs(t, d.Remove(3), unix.EPERM)
+	_, err = d.Size(4)
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+
+	require.NoError(t, setFlags(flags))
+	d = open(t, path)
+	require.Equal(t, []seglog.SegmentID{3, 4}, segments(t, d))
+	size, err := d.Size(3)
+	require.NoError(t, err)
+	require.EqualValues(t, segmentSize, size)
+}

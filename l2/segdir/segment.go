@@ -32,7 +32,7 @@ const bounceSize = 1 << 20
 // A file is an open segment.
 type file struct {
 	id     seglog.SegmentID
-	fd     int
+	fd     int  // -1: it neither opens nor goes away
 	direct bool // opened with O_DIRECT
 }
 
@@ -83,7 +83,8 @@ func Usable(size int64) int64 {
 	return max(0, size-fixed-size/perSegments)
 }
 
-// Segments returns the numbers of the open segments, ascending.
+// Segments returns the numbers of the segments, ascending: those that are open, and those
+// that neither open nor could be moved out of the way, of which nothing can be read.
 func (d *Dir) Segments() ([]seglog.SegmentID, error) {
 	return slices.Sorted(maps.Keys(*d.files.Load())), nil
 }
@@ -101,7 +102,7 @@ func (d *Dir) Fd(id seglog.SegmentID) (int, error) {
 // file returns an open segment.
 func (d *Dir) file(id seglog.SegmentID) (*file, error) {
 	f, ok := (*d.files.Load())[id]
-	if !ok {
+	if !ok || f.fd < 0 {
 		return nil, fmt.Errorf("%w: %s", ErrNoSegment, segmentName(id))
 	}
 	return f, nil

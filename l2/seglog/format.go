@@ -62,6 +62,7 @@ type segmentHead struct {
 	generation uint64
 	size       int64  // of the file, in bytes
 	seq        uint64 // the store's sequence when this life began
+	oldest     uint64 // the lowest generation that counted then; 0: not told
 	id         SegmentID
 }
 
@@ -99,6 +100,7 @@ func putSegmentHead(p []byte, h *segmentHead) {
 	le.PutUint64(p[56:], uint64(h.size))
 	le.PutUint64(p[64:], h.seq)
 	le.PutUint64(p[72:], 0)
+	le.PutUint64(p[80:], h.oldest)
 	le.PutUint64(p[72:], xxh3.Hash(p[:BlockSize]))
 }
 
@@ -125,7 +127,8 @@ func parseSegmentHead(p []byte) (h segmentHead, err error) {
 	copy(h.nonce[:], p[40:56])
 	h.size = int64(le.Uint64(p[56:]))
 	h.seq = le.Uint64(p[64:])
-	if h.generation == 0 || h.size <= 0 || h.seq > sequenceMax || h.generation > sequenceMax {
+	h.oldest = le.Uint64(p[80:])
+	if h.generation == 0 || h.oldest > h.generation || h.size <= 0 || h.seq > sequenceMax || h.generation > sequenceMax {
 		return h, errContent
 	}
 	return h, nil

@@ -177,6 +177,7 @@ var (
 		{8, "file size"},
 		{8, "store's sequence when this life began"},
 		{8, "checksum"},
+		{8, "lowest generation that counted then"},
 	}
 	blockFields = []field{
 		{8, "magic"},
@@ -240,7 +241,7 @@ func dumpBlock(w *strings.Builder, at int, p []byte) {
 		done += f.n
 	}
 	for ; done < BlockSize; done += 16 {
-		if line := p[done : done+16]; !isZero(line) {
+		if line := p[done:min(done+16, BlockSize)]; !isZero(line) {
 			fmt.Fprintf(w, "%05x  % x\n", at+done, line)
 		}
 	}

@@ -62,14 +62,15 @@ type Log struct {
 	phase  phaseState
 	health healthState
 
-	now     time.Duration
-	clock   time.Duration // time as I/Os age, see stall.go
-	retryAt time.Duration // degraded: when to try again
-	backoff time.Duration
-	fileAt  time.Duration // before it no file is created, nor a foreign one removed
-	freeAt  time.Duration // from it on what SetFree told is too old to do without a file for
-	asking  bool          // an IOSpace is on its way
-	prepare bool          // degraded: a new segment may be made, to try the disk
+	now      time.Duration
+	clock    time.Duration // time as I/Os age, see stall.go
+	retryAt  time.Duration // degraded: when to try again
+	backoff  time.Duration
+	fileAt   time.Duration // before it no file is created
+	removeAt time.Duration // before it none that holds nothing of ours is removed
+	freeAt   time.Duration // from it on what SetFree told is too old to do without a file for
+	asking   bool          // an IOSpace is on its way
+	prepare  bool          // degraded: a new segment may be made, to try the disk
 
 	seq        uint64 // the next one
 	generation uint64 // the last one given

@@ -20,7 +20,7 @@ func (l *Log) reclaim() {
 	if l.spare != none || l.health != healthOK && !l.prepare {
 		return
 	}
-	if i := l.pick(segmentAlien); i != none && (l.segs[i].generation != 0 || l.now >= l.fileAt) {
+	if i := l.pick(segmentAlien); i != none && (l.segs[i].generation != 0 || l.now >= l.removeAt) {
 		// Those that hold records of ours are older than all others, and go first.
 		if l.syncsIn(i) {
 			return // no file is removed under an I/O
@@ -177,10 +177,22 @@ func (l *Log) startLife(i uint32) {
 	s.tail, s.planned, s.values, s.failures, s.footed = 1, 0, 0, 0, 0
 	s.pending, s.failed, s.early = 2, false, nil
 	putSegmentHead(l.cfg.Arena[l.first*BlockSize:][:BlockSize], &segmentHead{
-		storeID: l.cfg.StoreID, nonce: s.nonce, generation: s.generation, size: l.cfg.SegmentSize, seq: l.seq, id: s.id,
+		storeID: l.cfg.StoreID, nonce: s.nonce, generation: s.generation, size: l.cfg.SegmentSize, seq: l.seq, oldest: l.lowest(), id: s.id,
 	})
 	l.control.push(task{use: useFirst, owner: i})
 	l.control.push(task{use: useErase, owner: i})
+}
+
+// lowest is the lowest generation of the segments that may count, as far as they are known. What is older has been reclaimed, and what
+// stood against it may have been, too: a file that could not be read, and can be the next time, is not believed if it is.
+func (l *Log) lowest() uint64 {
+	low := l.generation
+	for i := range l.segs {
+		if g := l.segs[i].generation; g != 0 {
+			low = min(low, g)
+		}
+	}
+	return low
 }
 
 // lifeWritten takes the result of one of the two writes.
@@ -236,7 +248,7 @@ func (l *Log) removeDone(i uint32, ok bool) {
 		l.fail(i)
 		return
 	}
-	l.fileAt = l.now + fileRetry
+	l.removeAt = l.now + fileRetry
 }
 
 // createDone takes the result of creating a file. If it fails and there are others, the store just stays smaller.

@@ -94,7 +94,7 @@ func (rec *recovery) survey(cfg *Config) ([]found, error) {
 	if cfg.StoreID == [16]byte{} && len(files) > 0 && files[0].valid {
 		cfg.StoreID = files[0].head.storeID
 	}
-	kept := 0
+	kept, oldest := 0, uint64(0)
 	for i := range files {
 		f := &files[i]
 		switch {
@@ -103,7 +103,10 @@ func (rec *recovery) survey(cfg *Config) ([]found, error) {
 			f.valid, f.why = false, errors.New("of another store")
 		case kept > 0 && files[kept-1].head.generation == f.head.generation:
 			f.valid, f.why = false, fmt.Errorf("the same generation as segment %d", files[kept-1].id)
+		case f.head.generation < oldest:
+			f.valid, f.why = false, errors.New("from before what was reclaimed since")
 		default:
+			oldest = max(oldest, f.head.oldest)
 			files[i], files[kept] = files[kept], files[i]
 			kept++
 		}
