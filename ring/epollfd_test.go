@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -79,4 +80,27 @@ func TestOperationsOfADescriptorEndInAnyOrder(t *testing.T) {
 		require.Len(t, done, 41)
 		require.Zero(t, e.Stats().InFlight)
 	}
+}
+
+// A wake-up that comes while the loop is on its way to sleep, or has no room left for it, is not lost. Nothing else ends the sleep:
+// the scheduler knows of it, and sends no signals.
+func TestAWakeBeforeTheSleepIsNotLost(t *testing.T) {
+	e, err := NewEpoll(Config{Ops: 1, Control: 4, RecvBuffers: 1, RecvBufferSize: 4096})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, e.Close()) }()
+	e.started = true // and its sleep is not raw
+	wait := func() Completion {
+		t.Helper()
+		done, err := e.Wait(make([]Completion, 0, 1))
+		require.NoError(t, err)
+		require.Len(t, done, 1)
+		return done[0]
+	}
+	e.Timer(NewTag(9, 1), 10*time.Second) // a guard
+	e.Wake()
+	require.Equal(t, Completion{Kind: KindWake}, wait())
+	e.Timer(NewTag(1, 1), 0)
+	e.Wake()
+	require.Equal(t, Completion{Kind: KindTimer, Tag: NewTag(1, 1)}, wait(), "it takes all the room")
+	require.Equal(t, Completion{Kind: KindWake}, wait())
 }

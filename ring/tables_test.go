@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestOperationsMoveOnlyAsDrawn(t *testing.T) {
@@ -132,8 +133,11 @@ func TestFixedMemoryIsCutIntoPieces(t *testing.T) {
 	f.add(piece, base+2*fixedSize+8192, base+3*fixedSize)  // adjacent, but what it follows is short
 	f.add(piece, base-4096, base)                          // before all
 	f.add(piece, base+10*fixedSize, base+10*fixedSize+512) // elsewhere
-	require.Len(t, f.ranges, 4)
-	require.Equal(t, int64(3*fixedSize+4096+512), f.bytes)
+	f.add(piece, base+20*fixedSize, base+21*fixedSize)     // whole, elsewhere
+	f.add(piece, base+30*fixedSize, base+31*fixedSize)     // and again
+	f.add(piece, base+21*fixedSize, base+22*fixedSize)     // adjacent to the one before that, whose entry is not
+	require.Len(t, f.ranges, 7)
+	require.Equal(t, int64(6*fixedSize+4096+512), f.bytes)
 	for _, c := range []struct {
 		address uint64
 		n       int
@@ -149,6 +153,8 @@ func TestFixedMemoryIsCutIntoPieces(t *testing.T) {
 		{base - 4096, 8192, 4, 4096},
 		{base - 1, 2, 4, 1},
 		{base + 10*fixedSize, 1000, 5, 512},
+		{base + 21*fixedSize - 10, 1000, 6, 10},
+		{base + 21*fixedSize, 1000, 8, 1000},
 	} {
 		entry, in, ok := f.find(c.address, c.n)
 		require.True(t, ok)
@@ -165,6 +171,40 @@ func TestFixedMemoryIsCutIntoPieces(t *testing.T) {
 	require.True(t, f.overlaps(base-5000, base-4095))
 	require.False(t, f.overlaps(base-5000, base-4096))
 	require.False(t, f.overlaps(base+3*fixedSize, base+10*fixedSize))
+}
+
+// Memory is forgotten in pieces, those that have a byte of it and no others.
+func TestOnlyThePiecesAroundAreForgotten(t *testing.T) {
+	const pieces = 4
+	mem, err := unix.Mmap(-1, 0, pieces*fixedSize, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Munmap(mem)) }()
+	for _, c := range []struct {
+		from, to int
+		left     [pieces]bool
+	}{
+		{fixedSize, 2 * fixedSize, [pieces]bool{true, false, true, true}},
+		{fixedSize + 4096, fixedSize + 8192, [pieces]bool{true, false, true, true}},
+		{2*fixedSize - 1, 2*fixedSize + 1, [pieces]bool{true, false, false, true}},
+		{0, pieces * fixedSize, [pieces]bool{}},
+	} {
+		u := Uring{q: &queue{fd: -1}} // the kernel knows of none
+		for i := range pieces {
+			piece := mem[i*fixedSize : (i+1)*fixedSize]
+			u.fixed.add(piece, addressOf(piece), addressOf(piece)+fixedSize)
+		}
+		u.ForgetMemory(mem[c.from:c.to])
+		bytes := int64(0)
+		for i, left := range c.left {
+			entry, _, ok := u.fixed.find(addressOf(mem[i*fixedSize:]), 1)
+			require.Equal(t, left, ok, "piece %d after %d to %d", i, c.from, c.to)
+			if ok {
+				require.EqualValues(t, i, entry)
+				bytes += fixedSize
+			}
+		}
+		require.Equal(t, bytes, u.fixed.bytes)
+	}
 }
 
 func TestConfigsThatDoNotFitAreRefused(t *testing.T) {
