@@ -278,12 +278,7 @@ func (l *Log) keyRead(i uint32, ok bool) {
 	}
 	l.headFree = append(l.headFree, p.keyHead)
 	p.rec.key = r.key
-	if !ok && p.state == putWriting {
-		l.damaged(p.from, p.fromAt, p.rec.size)
-		l.drop(i)
-		return
-	}
-	l.putAdvance(i, p.group)
+	l.originRead(i, ok)
 }
 
 // copyRead takes the result of reading a piece into buffer b.
@@ -301,6 +296,12 @@ func (l *Log) copyRead(b uint32, ok bool) {
 	}
 	l.freeBuffer(b)
 	p.flying--
+	l.originRead(i, ok)
+}
+
+// originRead goes on with reinsertion i, for which something of the victim was read, or not. What cannot be read goes with that.
+func (l *Log) originRead(i uint32, ok bool) {
+	p := l.puts.at(i)
 	if !ok && p.state == putWriting {
 		l.damaged(p.from, p.fromAt, p.rec.size)
 		l.drop(i)

@@ -10,7 +10,7 @@ type Stats struct {
 	ReadMisses, BadRecords  uint64 // reads that ended without a value; of these, records that failed to verify or read
 	Rereads                 uint64 // reads verified that were not at first, but when the bytes were read once more
 	ReadIOs                 uint64 // reads of files begun for them
-	ReadDepths              uint64 // sum over these of how many were in flight as it began, it included: see ReadDepth
+	ReadDepths              uint64 // sum over these of how many were in flight as it began, it included
 	Tombstones, Clears      uint64 // delete and clear records written
 	NotDurable              uint64 // deletes and clears answered so
 	EvictedSegments         uint64
@@ -53,14 +53,6 @@ func (l *Log) Stats() Stats {
 	s.Queued = uint64(l.queue.n)
 	s.FencesOwed = uint64(l.fenceQueue.n + l.fencesWriting)
 	return s
-}
-
-// ReadDepth is how many reads were in flight on average when one began, it included; 0 before the first.
-func (s *Stats) ReadDepth() float64 {
-	if s.ReadIOs == 0 {
-		return 0
-	}
-	return float64(s.ReadDepths) / float64(s.ReadIOs)
 }
 
 // WriteAmplification is the bytes written for each byte of a put that became visible; 0 before the first.
