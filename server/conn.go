@@ -289,6 +289,11 @@ func (r *reactor) hungUp(c *conn) bool {
 	return err == nil && n > 0 && r.pollfd[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
 }
 
+// hears is [engine.Host.Hears]. Frames that are stepped behind the end of the stream may be those of a peer that has gone.
+func (r *reactor) hears(c *conn) bool {
+	return !c.deaf && c.recv != recvBroken && (c.recv != recvEnded || !r.hungUp(c))
+}
+
 // deafen is for a peer that takes no replies any more. What it sent before it went is
 // stepped still, for it may give back what would be kept for its process else; then the
 // stream ends. The ring has nothing of c's output.

@@ -82,6 +82,12 @@ func (r *reactor) Quiet(id engine.ConnID) bool {
 	return c == nil || r.quiet(c)
 }
 
+// Hears implements [engine.Host].
+func (r *reactor) Hears(id engine.ConnID) bool {
+	c := r.connOf(id)
+	return c != nil && r.hears(c)
+}
+
 // Tell implements [engine.Host].
 func (r *reactor) Tell(n *engine.Notice) { r.tell(n) }
 

@@ -43,7 +43,26 @@ func (r *reactor) identify(c *conn) engine.Peer {
 		peer.UID = nobody
 	}
 	c.pid = peer.PID
+	if peer.PID == 0 {
+		peer.Process = inodeOf(c.fd)
+	}
 	return peer
+}
+
+// inodeOf is the number of the inode that a pidfd has of the process that connected, or 0. From Linux 6.9 on pidfds have a file
+// system of their own, where each process has an inode for itself, and no other gets its number.
+func inodeOf(fd int) uint64 {
+	pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if err != nil {
+		return 0
+	}
+	defer closeFd(pidfd)
+	var fs unix.Statfs_t
+	var st unix.Stat_t
+	if unix.Fstatfs(pidfd, &fs) != nil || fs.Type != unix.PID_FS_MAGIC || unix.Fstat(pidfd, &st) != nil {
+		return 0
+	}
+	return st.Ino
 }
 
 // sinceBoot is the time since the machine started, that of its sleep included, as

@@ -137,6 +137,39 @@ func TestAWorkerOfAnotherPIDNamespaceIsWatched(t *testing.T) {
 	}
 }
 
+// TestAWorkerOfAnotherPIDNamespaceIsKnownAgain: a worker of another PID namespace loses its connection, and with it all that it
+// had. The server does not see its number, but knows it for the same process.
+func TestAWorkerOfAnotherPIDNamespaceIsKnownAgain(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a PID namespace here")
+	}
+	dir := cmdtest.Dir(t)
+	cmdtest.StartAs(t, func(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID} }, cmdtest.Small(dir)...)
+	open := func() *client.Worker {
+		w, err := client.Open(context.Background(), cmdtest.Addr(dir), client.Options{}, client.Registration{
+			Instance: 5, Layouts: []client.Layout{{Name: "l", Size: 1 << 20}},
+		})
+		require.NoError(t, err)
+		require.Equal(t, proto.TransportShared, w.Transport())
+		t.Cleanup(func() { _ = w.Close() })
+		return w
+	}
+	w := open()
+	list, err := w.Conn().Instances(context.Background())
+	require.NoError(t, err)
+	require.Zero(t, list[0].PID, "the server sees its number")
+	st, err := w.PrepareStore(context.Background(), 0, []client.Key{{1}}, []uint64{5}, 0)
+	require.NoError(t, err)
+	again := open()
+	list, err = w.Conn().Instances(context.Background())
+	require.NoError(t, err)
+	if again.Incarnation() != w.Incarnation() {
+		t.Skip("pidfds have no file system of their own, which is from Linux 6.9 on")
+	}
+	require.Len(t, list, 1)
+	require.NoError(t, st.Commit(context.Background()))
+}
+
 // The loop waits in the kernel without telling Go's scheduler, and all else needs a processor.
 func TestOneProcessorIsEnough(t *testing.T) {
 	taskset, err := exec.LookPath("taskset")

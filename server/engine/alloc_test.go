@@ -40,6 +40,7 @@ func (h *bareHost) Watch(ConnID, WatchID) {}
 func (h *bareHost) Unwatch(WatchID)       {}
 func (h *bareHost) Kill(WatchID) bool     { return false }
 func (h *bareHost) Quiet(ConnID) bool     { return true }
+func (h *bareHost) Hears(ConnID) bool     { return true }
 func (h *bareHost) Tell(*Notice)          {}
 func (h *bareHost) Sight(int, []uint64)   {}
 func (h *bareHost) DiskRoom() int         { return len(h.ios) - h.count }

@@ -36,7 +36,7 @@ func (e *Engine) finishLookup(t uint32) {
 	}
 	e.countHits(p.inst, out)
 	r := w.req
-	if w.options&proto.LookupHold == 0 || p.count == 0 || r.silent() {
+	if w.options&proto.LookupHold == 0 || p.count == 0 || e.unheard(&r) {
 		e.endTransfer(t)
 	} else {
 		out.Lease = e.handle(t)
@@ -102,7 +102,7 @@ func (e *Engine) answerRetrieve(t uint32) {
 	p := &e.transfers[t]
 	r := p.wait.req
 	switch {
-	case r.silent(): // nobody would give the holds back
+	case e.unheard(&r):
 		e.endTransfer(t)
 		return
 	case p.wait.all && p.count < p.wait.keys:

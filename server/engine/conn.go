@@ -70,12 +70,15 @@ func (c *conn) moveTo(s connState) {
 	c.state = s
 }
 
-// hangup closes c after its last replies.
+// hangup closes c after its last replies. What waits on it ends: what it were granted now its peer might never hear of.
 func (c *conn) hangup(e *Engine) {
 	if c.state == connClosing {
 		return
 	}
 	c.moveTo(connClosing)
+	if x := e.boundInstance(c); x != none {
+		e.cancelWaiting(x, c.id)
+	}
 	e.host.Hangup(c.id)
 }
 
@@ -119,8 +122,8 @@ func (e *Engine) leave(c *conn) {
 	}
 }
 
-// cancelWaiting ends what instance x waits for on one connection that is not its own any more, while others
-// are.
+// cancelWaiting ends what instance x waits for on one connection that is not its own any more, or is hung up, while others
+// are its own.
 func (e *Engine) cancelWaiting(x uint32, id ConnID) {
 	for p := e.parkedFirst; p != none; {
 		next := e.parked[p].next
@@ -147,7 +150,7 @@ func (e *Engine) onGone(w WatchID) {
 	}
 	i.watched = false
 	e.host.Unwatch(w)
-	e.processGone(x)
+	e.endInstance(x) // nobody can touch its slots
 }
 
 // A request is what a reply needs to find its way.
@@ -162,8 +165,11 @@ func requestOf(c *conn, h *proto.Header) request {
 	return request{conn: c.id, id: h.Request, op: h.Op, flags: h.Flags}
 }
 
-// silent says that the requester wants no reply: nobody learns of a handle in it.
+// silent says that the requester wants no reply.
 func (r *request) silent() bool { return r.flags&proto.FlagNoReply != 0 }
+
+// unheard says that nobody will learn of a handle in the reply to r, and so nobody would give back what it stands for.
+func (e *Engine) unheard(r *request) bool { return r.silent() || !e.host.Hears(r.conn) }
 
 // begin starts a reply in e.out. The caller appends its body and calls send.
 func (e *Engine) begin(r *request, s proto.Status) {

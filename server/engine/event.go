@@ -42,9 +42,13 @@ type Event struct {
 
 // A Peer is what the kernel says of a connection's other end.
 type Peer struct {
-	PID   int32 // 0 when unknown (another host, another PID namespace)
-	Local bool  // a Unix socket: file descriptors can be passed
+	PID     int32  // 0 when unknown (another host, another PID namespace)
+	Process uint64 // another number of the process, which no other ever has, where the kernel has one and PID is 0; else 0
+	Local   bool   // a Unix socket: file descriptors can be passed
 
 	UID    uint32   // of a Unix socket's peer
 	Groups []uint32 // the same's, where the host was asked for them
 }
+
+// known says that the peer's process can be told from others.
+func (p *Peer) known() bool { return p.PID != 0 || p.Process != 0 }

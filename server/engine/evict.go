@@ -56,14 +56,19 @@ func (e *Engine) evict(x uint32) {
 // process alone may still touch the slots of o, and so may say that it does not.
 func (e *Engine) isFormerLife(o, x uint32, p *Peer) bool {
 	i := &e.insts[o]
-	return i.state == instDraining && i.id == e.insts[x].id && i.watched && p.PID != 0 && i.sameProcess(p, true)
+	return i.id == e.insts[x].id && i.wasOf(p)
+}
+
+// wasOf says that i has ended and that the process of p may still touch its slots.
+func (i *instance) wasOf(p *Peer) bool {
+	return i.state == instDraining && i.watched && p.known() && i.sameProcess(p, true)
 }
 
 // endFormerLives ends what the process of p had under an id before it registered it anew.
 func (e *Engine) endFormerLives(id uint64, p *Peer) {
 	for x := range e.instUsed {
 		i := &e.insts[x]
-		if i.state == instDraining && i.id == id && i.watched && p.PID != 0 && i.sameProcess(p, true) {
+		if i.id == id && i.wasOf(p) {
 			e.endInstance(x)
 		}
 	}

@@ -81,6 +81,9 @@ type Host interface {
 	// stepped, and it has taken all that it is owed.
 	Quiet(c ConnID) bool
 
+	// Hears says that a reply to c may still arrive: c takes what is sent, and its peer is not known to have gone.
+	Hears(c ConnID) bool
+
 	// Tell says something for the log.
 	Tell(n *Notice)
 

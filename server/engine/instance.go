@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/slotcache/slotcache/proto"
-	"github.com/slotcache/slotcache/server/access"
 )
 
 // instState is where an instance is in its life.
@@ -60,13 +59,13 @@ type instance struct {
 	generation  uint32
 	state       instState
 	watched     bool // Host.Watch is in force
-	gone        bool // its process has ended, or cannot be watched and has no slots
 	transport   proto.Transport
 	readOnly    bool
 	conns       uint32 // bound connections
 	id          uint64
 	incarnation uint32
 	pid         int32
+	process     uint64 // as in Peer
 	owner       owner  // who registered it
 	claim       uint32 // what that has, in Engine.claims
 	created     time.Duration
@@ -97,18 +96,17 @@ func (i *instance) moveTo(s instState) {
 func (i *instance) owned() int64 { return i.staged + i.held + i.quarantined }
 
 // sameProcess says whether a peer is the process that registered i. Where the kernel does
-// not tell a process's number two that share memory are never taken for the same: each is
+// not tell processes apart two that share memory are never taken for the same: each is
 // to be watched by itself.
 func (i *instance) sameProcess(p *Peer, shared bool) bool {
-	return i.pid == p.PID && !i.gone && (p.PID != 0 || !shared && !i.watched)
+	return i.pid == p.PID && i.process == p.Process && (p.known() || !shared && !i.watched)
 }
 
 // mayOwn says whether instance i may have one more entry, of size bytes. One instance gets
 // half of the tables of entries and of objects at most, so that one that never gives back does not keep out the rest:
 // objects of no bytes, or of few, fill these and not the pool. When most is taken, all instances of a process count as one.
 func (e *Engine) mayOwn(i *instance, size int64) bool {
-	return e.entryFree != none && i.entries < uint32(min(e.cfg.Entries, e.cfg.Objects)/2) &&
-		(i.owned() == 0 || i.owned()+size <= e.cfg.InstanceCap) && !e.crowdsMemory(i, size)
+	return e.entryFree != none && i.entries < uint32(min(e.cfg.Entries, e.cfg.Objects)/2) && !e.exceeds(i, size)
 }
 
 // counted notes that i has so many entries more, and so many bytes of staged, held and quarantined slots; less if they are negative.
@@ -135,39 +133,32 @@ func (e *Engine) liveInstance(c *conn) uint32 {
 	return c.inst
 }
 
-// instanceByID finds the instance that has an id now, the one neither free nor draining,
-// among those in namespaces of a grant: for its bearer there are no others.
-func (e *Engine) instanceByID(id uint64, g *access.Grant) uint32 {
-	for x := e.instUsed; x > 0; x-- {
-		if i := &e.insts[x-1]; i.id == id && e.isPresent(i, g) {
-			return x - 1
+// instanceByID finds the instance that has an id in a namespace now, the one neither free nor draining.
+func (e *Engine) instanceByID(id uint64, s uint32) uint32 {
+	for x := range e.instUsed {
+		if i := &e.insts[x]; i.id == id && i.space == s && i.present() {
+			return x
 		}
 	}
 	return none
 }
 
-// isPresent says whether i has its id now, and there is such an instance for who has the grant.
-func (e *Engine) isPresent(i *instance, g *access.Grant) bool {
-	return (i.state == instLive || i.state == instDetached) && g.Allows(e.spaces[i.space].name)
-}
+// present says whether i has its id now.
+func (i *instance) present() bool { return i.state == instLive || i.state == instDetached }
 
-// formerInstance is the instance whose id c registers in namespace s. For a wide grant there can be several, which others
-// registered who see only their own: that of c's process goes before them, one in s before one elsewhere.
-func (e *Engine) formerInstance(c *conn, id uint64, s uint32, shared bool) uint32 {
-	own := none
+// supersedeFormer is for an id that c has registered anew in namespace s: who had it there goes, and so does, elsewhere, what
+// c's process was by that id. Others may have it in other namespaces: they have nothing to do with it.
+func (e *Engine) supersedeFormer(c *conn, id uint64, s uint32) {
 	for x := range e.instUsed {
 		i := &e.insts[x]
-		if i.id != id || !e.isPresent(i, c.grant) || !i.sameProcess(&c.peer, shared) {
+		if i.id != id || !i.present() {
 			continue
 		}
-		if own = x; i.space == s {
-			return x
+		own := c.peer.known() && i.sameProcess(&c.peer, true) && c.grant.Allows(e.spaces[i.space].name)
+		if i.space == s || own {
+			e.supersede(x)
 		}
 	}
-	if own != none {
-		return own
-	}
-	return e.instanceByID(id, c.grant)
 }
 
 // newInstance takes a free place. The caller binds a connection.
@@ -221,18 +212,10 @@ func (e *Engine) detach(x uint32) {
 		return
 	}
 	if !i.watched {
-		i.gone = true
 		e.endInstance(x)
 		return
 	}
 	e.part(x, instDetached)
-}
-
-// processGone is for an instance whose process has ended: nobody can touch its slots.
-func (e *Engine) processGone(x uint32) {
-	i := &e.insts[x]
-	i.gone = true
-	e.endInstance(x)
 }
 
 // endInstance starts the end of an instance: nothing new begins, all that no longer can

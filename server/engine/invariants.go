@@ -121,10 +121,22 @@ func (e *Engine) checkClaims() error {
 // checkInstances walks the instances and their transfers.
 func (e *Engine) checkInstances(map[table.Ref]uint32) error {
 	open, inQuarantine := 0, 0
+	conns := map[uint32]uint32{}
+	for n := range e.conns {
+		if x := e.boundInstance(&e.conns[n]); x != none {
+			conns[x]++
+		}
+	}
 	for x := range e.insts {
 		i := &e.insts[x]
 		if i.state == instFree {
 			continue
+		}
+		if n := conns[uint32(x)]; n != i.conns || i.state == instLive && n == 0 || i.state == instDetached && n > 0 {
+			return fmt.Errorf("engine: instance %d is %v and counts %d connections; it has %d", i.id, i.state, i.conns, n)
+		}
+		if i.present() && e.instanceByID(i.id, i.space) != uint32(x) {
+			return fmt.Errorf("engine: two instances have the id %d in one namespace", i.id)
 		}
 		var staged, held, quarantined int64
 		var entries, transfers uint32

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slotcache/slotcache/proto"
-	"github.com/slotcache/slotcache/server/access"
 )
 
 // A modelWorker is one process with some connections, which act for one instance.
@@ -61,8 +60,12 @@ type holding struct {
 func (h *holding) lost() bool { return h.life != h.owner.life }
 
 func (m *model) spawn(instance uint64) *modelWorker {
+	return m.spawnIn(instance, min(m.r.IntN(4), 1))
+}
+
+func (m *model) spawnIn(instance uint64, space int) *modelWorker {
 	w := &modelWorker{
-		instance: instance, space: min(m.r.IntN(4), 1), want: proto.TransportShared, readOnly: m.r.IntN(8) == 0,
+		instance: instance, space: space, want: proto.TransportShared, readOnly: m.r.IntN(8) == 0,
 		pending: map[asked]question{},
 	}
 	switch m.r.IntN(6) {
@@ -159,6 +162,9 @@ func (m *model) unregister(w *modelWorker, c *client) {
 
 // moveToOtherSpace registers the same id in another namespace: another instance.
 func (m *model) moveToOtherSpace(w *modelWorker, c *client) {
+	if w.pid == 0 && len(w.conns) > 1 {
+		return // nothing says that the others are the same process: they would stay behind
+	}
 	w.space = 1 - w.space
 	if !m.enrol(w, c) {
 		w.space = 1 - w.space // there is no place for another instance: the old one goes on
@@ -182,8 +188,8 @@ func (m *model) reborn(w *modelWorker) {
 // usurp has another process take the id of a worker's instance.
 func (m *model) usurp(i int) {
 	old := m.workers[i]
-	next := m.spawn(old.instance)
-	if old.pid == 0 && next.pid == 0 || m.e.instanceByID(old.instance, access.Everything) == none {
+	next := m.spawnIn(old.instance, old.space)
+	if old.pid == 0 && next.pid == 0 || m.e.instanceByID(old.instance, m.e.findSpace(modelSpaces[old.space])) == none {
 		m.workers[i] = next
 		m.kill(old)
 		return

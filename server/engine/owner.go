@@ -8,14 +8,15 @@ import (
 
 // An owner is who registers: a process, or, where the kernel does not tell which, whoever has a token.
 type owner struct {
-	pid   int32
-	token access.Digest // if pid is 0
+	pid     int32
+	process uint64        // if pid is 0
+	token   access.Digest // if that is 0, too
 }
 
 // owner is who is at the other end of c.
 func (c *conn) owner() owner {
-	if c.peer.PID != 0 {
-		return owner{pid: c.peer.PID}
+	if c.peer.known() {
+		return owner{pid: c.peer.PID, process: c.peer.Process}
 	}
 	return owner{token: c.token}
 }
@@ -114,12 +115,24 @@ func (e *Engine) crowdsInstances(c *conn) bool {
 	return crowds(e.claims.claimOf(c.owner()).insts, e.claims.sum.insts, len(e.insts))
 }
 
-// crowdsMemory says that the owner of i must not have one more entry, of size bytes, for the sake of others: with all its instances
-// together it has what one may have, or half of the entries, and three quarters of all are taken.
-func (e *Engine) crowdsMemory(i *instance, size int64) bool {
+// exceeds says that i must not have one more entry, of size bytes, for the sake of others: it has what one may have of the pool, or
+// its owner has, with all its instances together, and three quarters are taken; or the owner has half of the entries.
+//
+// What many hold is taken once, however many leases are on it. So an instance has no more than it alone has to write, and what is held
+// in all; and what is taken is what the table says, not the sum of what owners have.
+func (e *Engine) exceeds(i *instance, size int64) bool {
 	mine, all := &e.claims.list[i.claim], &e.claims.sum
-	return mine.bytes > 0 && mine.bytes+size > e.cfg.InstanceCap && all.bytes+size > e.size/4*3 ||
-		crowds(mine.entries, all.entries, min(e.cfg.Entries, e.cfg.Objects))
+	if crowds(mine.entries, all.entries, min(e.cfg.Entries, e.cfg.Objects)) {
+		return true
+	}
+	if mine.bytes+size <= e.cfg.InstanceCap {
+		return false
+	}
+	u := e.table.Usage()
+	own := i.staged + i.quarantined + min(i.held, u.Held)
+	taken := u.Staged + u.Quarantined + u.Held
+	owners := min(mine.bytes, taken)
+	return own > 0 && own+size > e.cfg.InstanceCap || owners > 0 && owners+size > e.cfg.InstanceCap && taken+size > e.size/4*3
 }
 
 // crowdsTransfers says that the owner of i must not have one more transfer, for the sake of others.

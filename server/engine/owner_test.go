@@ -199,3 +199,39 @@ func TestNamespacesThatCameAndWentPushNobodyOut(t *testing.T) {
 	require.Equal(t, 1, stays.hits("s"))
 	require.NoError(t, w.e.CheckInvariants())
 }
+
+// A prefix that many requests hold at a time uses up the share of the instance that asks for all of them: what is there is
+// answered as if it were not. It counts for no more than it takes, however many leases are on it; what there is no room for
+// is refused as before.
+func TestWhatManyLeasesHoldIsTakenOnce(t *testing.T) {
+	for name, instances := range map[string]int{"by one instance": 1, "by several of a process": 4} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, setup{slots: 16})
+			var mine []*client
+			for n := range instances {
+				mine = append(mine, w.worker(uint64(n+1), 7))
+			}
+			prefix := names("p", 6)
+			mine[0].store(slotSize, prefix...)
+			var leases []uint64
+			for n := range 40 {
+				out := mine[n%instances].found(mine[n%instances].lookup(proto.LookupHold|proto.LookupSlots, 0, prefix...))
+				require.EqualValues(t, len(prefix), out.Hits, "lease %d", n)
+				leases = append(leases, out.Lease)
+			}
+			require.EqualValues(t, 6*slotSize, w.e.table.Usage().Held)
+			got, st := mine[0].retrieve(proto.PrepareRetrieve{Lease: leases[0], Count: 6})
+			require.Equal(t, proto.StatusOK, st)
+
+			out := mine[0].prepared(mine[0].prepare(0, slotSize, names("own", 3)...))
+			require.Equal(t, []proto.Status{proto.StatusReserved, proto.StatusReserved, proto.StatusBusy},
+				[]proto.Status{out.Results[0].Status, out.Results[1].Status, out.Results[2].Status}, "half of the pool is what it may have")
+			require.Equal(t, proto.StatusOK, mine[0].abort(out.Transfer))
+			require.Equal(t, proto.StatusOK, mine[0].endRetrieve(got.Transfer))
+			for n, lease := range leases {
+				require.Equal(t, proto.StatusOK, mine[n%instances].release(lease))
+			}
+			w.baseline()
+		})
+	}
+}

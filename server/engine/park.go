@@ -201,7 +201,7 @@ func (e *Engine) tryLookup(c *conn, n uint32, wait bool) bool {
 	in := &e.in.lookup
 	mustParse(proto.ParseLookup(p.body, in))
 	a := e.lookupAcquisition(c, &p.req, p.layout, in)
-	a.until = p.until
+	a.inst, a.until = p.inst, p.until
 	return e.tryAcquire(&a, n, wait)
 }
 
@@ -210,7 +210,7 @@ func (e *Engine) tryRetrieve(c *conn, n uint32, wait bool) bool {
 	in := &e.in.retrieve
 	mustParse(proto.ParsePrepareRetrieve(p.body, in))
 	a := e.retrieveAcquisition(c, &p.req, p.layout, in)
-	a.until = p.until
+	a.inst, a.until = p.inst, p.until
 	return e.tryAcquire(&a, n, wait)
 }
 

@@ -83,10 +83,10 @@ func (e *Engine) onRegister(c *conn, r *request, body []byte) {
 	}
 	i := &e.insts[x]
 	out := proto.RegisterReply{
-		Incarnation: i.incarnation, Transport: i.transport,
+		Incarnation: i.incarnation, Transport: proto.TransportShared,
 		PoolSize: uint64(e.cfg.Pool.Size), Ready: uint64(e.ready),
 	}
-	if c.inline = in.Want == proto.TransportInline || i.transport == proto.TransportInline; c.inline {
+	if c.inline {
 		out.Transport = proto.TransportInline
 	} else {
 		out.ShmKind, out.ShmName = e.cfg.Pool.Kind, e.cfg.Pool.Name
@@ -117,17 +117,16 @@ func (e *Engine) onRegister(c *conn, r *request, body []byte) {
 }
 
 // admitInstance finds or makes the instance that c registers, and binds c to it. An
-// instance is an id in one process: the same process gets the one it has, another process
+// instance is an id of one process in a namespace: the same process gets the one it has, another process
 // starts a new incarnation and the old one drains. While it has a connection its layouts
 // stay what they are: requests name them by their index.
 func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) (uint32, proto.Status) {
 	shared := in.Want == proto.TransportShared && e.cfg.Pool.Kind != proto.ShmNone && c.peer.Local && c.grant.Shared &&
 		e.host.Watchable(c.id)
 	layouts := layoutsID(in.Layouts)
-	former := e.formerInstance(c, in.Instance, s, shared)
-	if former != none {
+	if former := e.instanceByID(in.Instance, s); former != none {
 		i := &e.insts[former]
-		if i.sameProcess(&c.peer, shared) && i.space == s && i.readOnly == in.ReadOnly {
+		if i.sameProcess(&c.peer, shared) && i.readOnly == in.ReadOnly {
 			if i.layouts == layouts {
 				if e.crowdsConns(c) {
 					e.counters.Crowded++
@@ -149,12 +148,11 @@ func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) (uint32, p
 	if x == none {
 		return none, proto.StatusBusy
 	}
-	if former != none {
-		e.supersede(former)
-	}
+	e.supersedeFormer(c, in.Instance, s)
 	i := &e.insts[x]
 	e.incarnation++
-	i.id, i.incarnation, i.pid, i.space = in.Instance, e.incarnation, c.peer.PID, s
+	i.id, i.incarnation, i.space = in.Instance, e.incarnation, s
+	i.pid, i.process = c.peer.PID, c.peer.Process
 	i.readOnly, i.name, i.layouts = in.ReadOnly, in.Name, layouts
 	i.transport = proto.TransportInline
 	e.spaces[s].instances++
@@ -179,8 +177,10 @@ func (e *Engine) rejoin(c *conn, x uint32, shared bool) {
 	e.share(c, i, x, shared)
 }
 
-// share lets an instance have slots, once its process is watched.
+// share lets an instance have slots by this connection, once its process is watched. Another connection of it may have
+// them, and this one not: it may be a token that has no right to them.
 func (e *Engine) share(c *conn, i *instance, x uint32, shared bool) {
+	c.inline = !shared
 	if !shared {
 		return
 	}

@@ -126,7 +126,7 @@ func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32, pa pati
 func (e *Engine) granted(r *request, t uint32, out *proto.PrepareStoreReply) {
 	p := &e.transfers[t]
 	out.Transfer = 0
-	if p.count == 0 || r.silent() {
+	if p.count == 0 || e.unheard(r) {
 		e.endTransfer(t)
 	} else {
 		out.Transfer = e.handle(t)

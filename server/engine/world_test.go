@@ -60,6 +60,7 @@ type world struct {
 	sighted  map[uint64]bool
 	opinions []Event                  // that were not given yet
 	mute     bool                     // no opinion is given
+	left     map[ConnID]bool          // connections whose peers are known to have gone
 	loud     map[ConnID]bool          // connections on which something is under way
 	underWay func(ConnID) bool        // says so, too; may be nil
 	told     func(*Notice)            // hears of what the engine tells; may be nil
@@ -348,6 +349,8 @@ func (w *world) Kill(id WatchID) bool {
 func (w *world) Quiet(c ConnID) bool {
 	return !w.loud[c] && (w.underWay == nil || !w.underWay(c))
 }
+
+func (w *world) Hears(c ConnID) bool { return !w.closed[c] && !w.left[c] }
 
 func (w *world) Tell(n *Notice) {
 	w.notices = append(w.notices, *n)

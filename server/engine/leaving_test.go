@@ -1,0 +1,197 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slotcache/slotcache/proto"
+	"github.com/slotcache/slotcache/server/access"
+)
+
+// A reply that can't arrive, because its connection broke between the request and the reply: nobody learns of the handle in it, so that
+// nobody gives back what it stands for, as long as the process lives and has another connection.
+func TestWhatNobodyHearsOfIsNotGranted(t *testing.T) {
+	for name, ask := range map[string]func(c *client){
+		"store":    func(c *client) { c.prepare(0, slotSize, "new") },
+		"waiting":  func(c *client) { c.prepare(time.Hour, slotSize, names("more", 6)...) },
+		"lease":    func(c *client) { c.lookup(proto.LookupHold, 0, "x") },
+		"told":     func(c *client) { c.lookup(proto.LookupHold|proto.LookupSlots, 0, "x") },
+		"retrieve": func(c *client) { c.post(proto.OpPrepareRetrieve, 0, retrieveOf("x"), nil) },
+		"inline":   func(c *client) { c.post(proto.OpPrepareRetrieve, proto.FlagInline, retrieveOf("x"), nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, setup{slots: 8, grown: 4, cfg: Config{InstanceCap: 1 << 40}})
+			a, other := w.worker(1, 100), w.worker(1, 100)
+			a.store(slotSize, "x")
+			w.left = map[ConnID]bool{a.id: true}
+			ask(a)
+			w.step(Event{Kind: EventReady, Res: 8 * slotSize})
+			w.settle()
+			require.Empty(t, other.transfers())
+			a.close()
+			require.Equal(t, proto.StatusReserved, other.prepared(other.prepare(0, slotSize, "new")).Results[0].Status)
+			w.dies(100)
+			w.baseline()
+		})
+	}
+}
+
+func retrieveOf(key string) []byte {
+	return proto.AppendPrepareRetrieve(nil, &proto.PrepareRetrieve{Keys: testKeys(key)})
+}
+
+// A connection that is hung up is granted nothing more, though its replies still go out: what its requests wait for ends, be
+// it memory or the disk. Another connection of the same instance goes on.
+func TestNothingIsGrantedOnAConnectionThatIsHungUp(t *testing.T) {
+	w := diskWorld(t, 16, Config{InstanceCap: 1 << 40})
+	l := access.New(0)
+	require.NoError(t, l.Read([]byte("a space shm\nb space shm\n")))
+	w.e.SetAccess(w.now, l)
+	a, b := w.as("a", 100), w.as("b", 100)
+	for _, c := range []*client{a, b} {
+		require.Equal(t, proto.StatusOK, c.register(1, "space", proto.TransportShared).h.Status)
+	}
+	evicted(w, b, "x")
+	full := b.prepared(b.prepare(0, slotSize, names("full", 14)...))
+	b.store(slotSize, "dirty0", "dirty1") // the disk is slow
+	a.waits(a.prepare(time.Hour, slotSize, names("more", 4)...))
+	waits := b.prepare(time.Hour, slotSize, "most")
+	b.waits(waits)
+	a.lookup(proto.LookupHold|proto.LookupLoad, time.Hour, "x")
+
+	l = access.New(0)
+	require.NoError(t, l.Read([]byte("b space shm\n")))
+	w.e.SetAccess(w.now, l)
+	w.check()
+	require.Equal(t, proto.StatusOK, b.abort(full.Transfer))
+	w.settle()
+	require.Equal(t, proto.StatusReserved, b.prepared(waits).Results[0].Status)
+	require.True(t, w.closed[a.id])
+	require.Len(t, b.transfers(), 1)
+	require.Equal(t, proto.InstanceLive, b.instances()[0].State)
+	b.close()
+	w.dies(100)
+	w.settle()
+	w.baseline()
+}
+
+// A connection goes over to another instance of its process: the one that it leaves is as if the connection had closed. It
+// must not stay behind as one that lives and has nobody to speak for it.
+func TestAConnectionThatGoesOverLeavesNoInstanceBehind(t *testing.T) {
+	w := tenantWorld(t)
+	wide, narrow, eye := w.as("op", 100), w.as("b", 100), w.as("op", 900)
+	require.Equal(t, proto.StatusOK, wide.register(1, "alpha", proto.TransportShared).h.Status)
+	wide.store(slotSize, "x")
+	require.NotZero(t, wide.found(wide.lookup(proto.LookupHold, 0, "x")).Lease)
+	told := wide.prepared(wide.prepare(0, slotSize, "y"))
+	require.Equal(t, proto.StatusOK, narrow.register(1, "beta", proto.TransportShared).h.Status, "it does not see the other")
+	require.Equal(t, proto.StatusOK, wide.register(1, "beta", proto.TransportShared).h.Status)
+	require.Equal(t, []uint8{proto.InstanceDetached, proto.InstanceLive}, []uint8{eye.instances()[0].State, eye.instances()[1].State})
+	require.Len(t, eye.transfers(), 1)
+	require.Equal(t, told.Transfer, eye.transfers()[0].Handle)
+	require.Equal(t, proto.TransferExpired, eye.transfers()[0].State)
+	w.dies(100)
+	w.baseline()
+	require.Empty(t, eye.instances())
+}
+
+// Over TCP nobody knows which connections are of one process. One that goes over to another namespace takes along what it waits for,
+// and leaves the instance to the others.
+func TestAConnectionFromAnotherHostGoesOverAlone(t *testing.T) {
+	w := newWorld(t, setup{slots: 8, grown: 4, cfg: Config{InstanceCap: 1 << 40}})
+	a, b := w.connect(0), w.connect(0)
+	for _, c := range []*client{a, b} {
+		require.Equal(t, proto.StatusOK, c.register(1, "space", proto.TransportInline).h.Status)
+	}
+	open := b.prepared(b.post(proto.OpPrepareStore, proto.FlagInline, proto.AppendPrepareStore(nil, &proto.PrepareStore{Keys: testKeys("x"), Sizes: []uint64{3}}), nil))
+	waits := a.prepare(time.Hour, slotSize, names("more", 6)...)
+	a.waits(waits)
+	require.Equal(t, proto.StatusOK, a.register(1, "elsewhere", proto.TransportInline).h.Status)
+	a.answered(waits, proto.StatusNotRegistered)
+	require.Len(t, b.instances(), 2)
+	id := b.post(proto.OpCommitStore, proto.FlagInline, proto.AppendCommitStore(nil, &proto.CommitStore{Transfer: open.Transfer}), []byte("abc"))
+	w.settle()
+	b.answered(id, proto.StatusOK)
+	b.close()
+	require.Len(t, a.instances(), 1)
+	a.close()
+	w.baseline()
+}
+
+// The id of a worker is its own in its namespace only: one of another namespace, who may use all of them, registers the same
+// id and ends the other's.
+func TestTheSameIDInAnotherNamespaceIsAnotherInstance(t *testing.T) {
+	w := tenantWorld(t)
+	a, op := w.as("a", 100), w.as("op", 300)
+	require.Equal(t, proto.StatusOK, a.register(1, "alpha", proto.TransportShared).h.Status)
+	open := a.prepared(a.prepare(0, slotSize, "x"))
+	require.Equal(t, proto.StatusOK, op.register(1, "gamma", proto.TransportShared).h.Status)
+	require.Len(t, op.instances(), 2)
+	require.Equal(t, proto.StatusOK, a.commit(open.Transfer))
+	for _, c := range []*client{a, op} {
+		require.Equal(t, proto.InstanceLive, c.instances()[0].State)
+	}
+	require.Equal(t, proto.StatusDenied, op.release(a.found(a.lookup(proto.LookupHold, 0, "x")).Lease), "and has nothing to do with it")
+	require.Equal(t, proto.StatusOK, op.register(1, "alpha", proto.TransportShared).h.Status, "there it is who has the id now")
+	require.Equal(t, proto.StatusNotRegistered, a.call(proto.OpTouch, 0, proto.AppendTouch(nil, &proto.Touch{}), nil).h.Status)
+	require.Len(t, op.instances(), 1, "and what it was elsewhere ended")
+	_, st := op.evict(1, false)
+	require.Equal(t, proto.StatusOK, st)
+	w.baseline()
+}
+
+// A token without the right to shared memory gets it by a connection beside one that has the right.
+func TestSharedMemoryIsOnlyForConnectionsThatHaveTheRight(t *testing.T) {
+	w := tenantWorld(t)
+	transport := func(c *client) proto.Transport {
+		r := c.register(1, "beta", proto.TransportShared)
+		require.Equal(t, proto.StatusOK, r.h.Status)
+		var out proto.RegisterReply
+		require.NoError(t, proto.ParseRegisterReply(r.body, &out))
+		require.Equal(t, out.Transport == proto.TransportShared, out.ShmKind != proto.ShmNone)
+		return out.Transport
+	}
+	op, b := w.as("op", 100), w.as("b", 100)
+	require.Equal(t, proto.TransportShared, transport(op))
+	require.Equal(t, proto.TransportInline, transport(b))
+	op.store(slotSize, "x")
+	require.Empty(t, b.found(b.lookup(proto.LookupHold|proto.LookupSlots, 0, "x")).Slots)
+	require.Equal(t, proto.TransportShared, transport(op))
+	require.Len(t, op.found(op.lookup(proto.LookupHold|proto.LookupSlots, 0, "x")).Slots, 1)
+	w.dies(100)
+	w.baseline()
+}
+
+// A worker whose number the server does not see, as it is of another PID namespace, is known by another: it is the same after its
+// connection broke, and gives back what it had.
+func TestAProcessThatIsKnownByAnotherNumberIsTheSame(t *testing.T) {
+	w := newWorld(t, setup{slots: 16})
+	worker := func(process uint64) *client {
+		c := w.open(Peer{Local: true, Process: process})
+		w.watched = int32(process)
+		require.Equal(t, proto.StatusOK, c.register(7, "space", proto.TransportShared).h.Status)
+		return c
+	}
+	a := worker(100)
+	a.store(slotSize, "x")
+	first, second := a.prepared(a.prepare(0, slotSize, "y")), a.prepared(a.prepare(0, slotSize, "z"))
+	b := worker(100)
+	require.Equal(t, proto.StatusOK, b.commit(first.Transfer), "one instance, two connections")
+	a.close()
+	b.close()
+	b = worker(100)
+	require.Equal(t, proto.StatusStale, b.commit(second.Transfer))
+	_, st := w.connect(300).evict(7, false)
+	require.Equal(t, proto.StatusOK, st)
+	require.Equal(t, proto.StatusOK, b.register(7, "space", proto.TransportShared).h.Status)
+	require.Equal(t, proto.StatusOK, b.abort(second.Transfer))
+	w.baseline()
+	third := b.prepared(b.prepare(0, slotSize, "z"))
+	c := worker(200)
+	require.Equal(t, proto.StatusDenied, c.abort(third.Transfer), "another process")
+	require.EqualValues(t, slotSize, w.e.table.Usage().Quarantined)
+	w.dies(100)
+	w.baseline()
+}
