@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -83,7 +84,7 @@ func instanceState(state uint8) string {
 
 type evictCommand struct {
 	ID   string `arg:"" help:"Instance, as the list shows it: hexadecimal."`
-	Kill bool   `help:"Kill its process (SIGKILL) and wait until the server has all of its memory back."`
+	Kill bool   `help:"Kill its process (SIGKILL), if it has shared memory, and wait until the server has all of its memory back."`
 }
 
 // evictPause is the time between two looks at whether a killed instance is gone.
@@ -116,7 +117,11 @@ func (cmd *evictCommand) Run(s *session) error {
 		if err := s.gone(c, id, before); err != nil {
 			return err
 		}
-		return s.printf("evicted %s: its process is gone, %v are back\n", hexID(id), flags.Size(out.Freed+out.Draining))
+		end := "its process is gone"
+		if !shares(before) {
+			end = "it had no shared memory, so that its process was not killed"
+		}
+		return s.printf("evicted %s: %s, %v are back\n", hexID(id), end, flags.Size(out.Freed+out.Draining))
 	})
 }
 
@@ -171,6 +176,11 @@ func (s *session) gone(c *client.Conn, id uint64, lives []client.InstanceInfo) e
 		case <-time.After(evictPause):
 		}
 	}
+}
+
+// shares says that one of these lives has shared memory: only such processes are killed.
+func shares(lives []client.InstanceInfo) bool {
+	return slices.ContainsFunc(lives, func(i client.InstanceInfo) bool { return i.Transport == proto.TransportShared })
 }
 
 // pids names the processes of instances.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/slotcache/slotcache/client"
 	"github.com/slotcache/slotcache/cmd/cmdtest"
+	"github.com/slotcache/slotcache/proto"
 )
 
 // hoarderEnv, in the environment, makes the test binary a worker of the server at that
@@ -143,4 +144,24 @@ func TestAStoppedProcessIsKilledToo(t *testing.T) {
 	require.Zero(t, r.Code, r.Stderr)
 	t.Logf("its memory was back after %v", time.Since(begin))
 	require.Empty(t, rows[instanceRow](t, cli(t, dir, "", "instances", "--json")))
+}
+
+// A worker without shared memory can touch none: it is not killed, and nobody is told that it was. It may come back.
+func TestAnInlineWorkerIsEvictedAndNotKilled(t *testing.T) {
+	dir := cmdtest.Dir(t)
+	cmdtest.Start(t, cmdtest.Small(dir)...)
+	ctx := context.Background()
+	w, err := client.Open(ctx, cmdtest.Addr(dir), client.Options{}, client.Registration{
+		Instance: 0xdef, Namespace: "n", Inline: true, Layouts: []client.Layout{valueLayout},
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, w.Close()) }()
+	_, err = w.PrepareStore(ctx, 0, []client.Key{key("staged")}, []uint64{1 << 20}, 0)
+	require.NoError(t, err)
+	r := cli(t, dir, "", "instances", "evict", "def", "--kill")
+	require.Zero(t, r.Code, r.Stderr)
+	require.Contains(t, r.Stdout, "not killed, 1MiB are back")
+	st, err := w.Put(ctx, 0, key("again"), []byte("x"))
+	require.NoError(t, err)
+	require.Equal(t, proto.StatusOK, st)
 }

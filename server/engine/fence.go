@@ -10,13 +10,10 @@ import (
 // there for all of them.
 type fencing struct{ requests, keys uint32 }
 
-// fencingOf finds the count of instance x, of all peers that are none, or nil if that life of it is over.
-func (e *Engine) fencingOf(x, generation uint32) *fencing {
-	switch {
-	case x == none:
+// fencingOf is the count of instance x, or of all peers that are none. An instance ends when those it has have ended.
+func (e *Engine) fencingOf(x uint32) *fencing {
+	if x == none {
 		return &e.fencing
-	case e.insts[x].generation != generation || e.insts[x].state == instFree:
-		return nil
 	}
 	return &e.insts[x].fencing
 }
@@ -24,12 +21,9 @@ func (e *Engine) fencingOf(x, generation uint32) *fencing {
 // newFence takes an op for a request of instance x, or of a peer that is none, about so many keys. None: too many are
 // under way.
 func (e *Engine) newFence(x uint32, r *request, keys int) uint32 {
-	generation := uint32(0)
-	if x != none {
-		generation = e.insts[x].generation
-	}
-	f := e.fencingOf(x, generation)
-	if f.requests >= uint32(e.cfg.FenceCap) || f.requests > 0 && int(f.keys)+keys > e.cfg.FenceKeysCap {
+	f := e.fencingOf(x)
+	if f.requests >= uint32(e.cfg.FenceCap) || f.requests > 0 && int(f.keys)+keys > e.cfg.FenceKeysCap ||
+		x != none && e.crowdsFences(&e.insts[x]) {
 		return none
 	}
 	o := e.newOp(opFence)
@@ -38,10 +32,24 @@ func (e *Engine) newFence(x uint32, r *request, keys int) uint32 {
 	}
 	p := &e.ops[o]
 	p.req, p.waits = *r, 1
-	p.inst, p.instGen, p.keys = x, generation, uint32(keys)
+	p.inst, p.keys = x, uint32(keys)
 	f.requests++
 	f.keys += p.keys
+	if x != none {
+		e.claims.change(e.insts[x].claim, claim{fences: 1})
+	}
 	return o
+}
+
+// endFence takes off what newFence has counted.
+func (e *Engine) endFence(p *op) {
+	f := e.fencingOf(p.inst)
+	f.requests--
+	f.keys -= p.keys
+	if p.inst != none {
+		e.claims.change(e.insts[p.inst].claim, claim{fences: ^uint32(0)})
+		e.join(p.inst)
+	}
 }
 
 // onDelete removes objects from memory and disk. Readers miss them at once; the reply
@@ -184,10 +192,7 @@ func (e *Engine) fencePartDone(o uint32) {
 		return
 	}
 	p := e.endOp(e.opID(o), opFence)
-	if f := e.fencingOf(p.inst, p.instGen); f != nil {
-		f.requests--
-		f.keys -= p.keys
-	}
+	e.endFence(&p)
 	st := proto.StatusOK
 	if p.notDurable {
 		st = proto.StatusOKNotDurable

@@ -160,3 +160,44 @@ func TestAPrepareThatWaitsIsFencedByAClear(t *testing.T) {
 	w.baseline()
 	require.Zero(t, w.e.table.Usage().Resident)
 }
+
+// One process deletes behind a slow disk by several instances: together they have half of the places once three quarters are
+// taken. An instance that ends meanwhile counts until its deletes have ended, so that to register again is no way around it.
+func TestDeletesOfAProcessWithSeveralInstancesLeaveRoomForOthers(t *testing.T) {
+	w := diskWorld(t, 64, Config{Conns: 8, Ops: 64, FenceCap: 8}) // 16 deletes at a time
+	keys := names("k", 32)
+	other := w.worker(100, 200)
+	other.store(slotSize, keys...)
+	w.settle()
+	waits := 0
+	remove := func(c *client) bool {
+		r, answered := c.take(c.remove(keys[waits]))
+		if answered {
+			require.Equal(t, proto.StatusBusy, r.h.Status)
+			return false
+		}
+		waits++
+		return true
+	}
+	for n := range 4 { // the disk does nothing
+		c := w.worker(uint64(1+n), 7)
+		for remove(c) {
+		}
+		require.Equal(t, proto.StatusOK, c.call(proto.OpUnregister, 0, nil, nil).h.Status)
+		c.close()
+	}
+	require.Equal(t, 12, waits)
+	for n := range 4 {
+		require.True(t, remove(other), n)
+	}
+	list := other.instances()
+	require.Len(t, list, 3)
+	require.Equal(t, proto.InstanceDraining, list[1].State)
+	w.dies(7)
+	w.settle()
+	require.Len(t, other.instances(), 1)
+	c := w.worker(1, 7)
+	require.True(t, remove(c))
+	w.settle()
+	w.baseline()
+}

@@ -20,7 +20,7 @@ import (
 //
 // live: at least one connection, may do everything. detached: no connection, but the
 // process lives and may still touch the slots it was given, so they stay its own.
-// draining: nothing new can start; it waits for bytes that are being moved and, when
+// draining: nothing new can start; it waits for bytes that are being moved, for its deletes and, when
 // another process took its id or it was evicted, for its process to end.
 type instState uint8
 
@@ -264,7 +264,7 @@ func (e *Engine) part(x uint32, s instState) {
 // still bound to it know by its generation that it has ended.
 func (e *Engine) join(x uint32) {
 	i := &e.insts[x]
-	if i.state != instDraining && i.state != instDetached || i.first != none || i.parked != 0 {
+	if i.state != instDraining && i.state != instDetached || i.first != none || i.parked != 0 || i.fencing.requests != 0 {
 		return
 	}
 	if i.staged != 0 || i.held != 0 || i.quarantined != 0 || i.entries != 0 || i.open != 0 {

@@ -60,10 +60,8 @@ func (e *Engine) checkOps(holds map[table.Ref]uint32) error {
 				return fmt.Errorf("engine: op %d moves the bytes of a transfer that is %v", i, s)
 			}
 		case opFence:
-			if e.fencingOf(o.inst, o.instGen) != nil {
-				f := fences[o.inst]
-				fences[o.inst] = fencing{f.requests + 1, f.keys + o.keys}
-			}
+			f := fences[o.inst]
+			fences[o.inst] = fencing{f.requests + 1, f.keys + o.keys}
 		}
 		of[o.kind]++
 		busy++
@@ -72,7 +70,7 @@ func (e *Engine) checkOps(holds map[table.Ref]uint32) error {
 		free++
 	}
 	for x := range e.insts {
-		if i := &e.insts[x]; i.state != instFree && i.fencing != fences[uint32(x)] {
+		if i := &e.insts[x]; i.fencing != fences[uint32(x)] {
 			return fmt.Errorf("engine: instance %d counts deletes and clears %v, it has %v", i.id, i.fencing, fences[uint32(x)])
 		}
 	}
@@ -102,7 +100,7 @@ func (e *Engine) checkClaims() error {
 	}
 	for x := range e.insts {
 		if i := &e.insts[x]; i.state != instFree {
-			add(i.owner, claim{insts: 1, transfers: i.open, entries: i.entries, parked: i.parked, bytes: i.owned()})
+			add(i.owner, claim{insts: 1, transfers: i.open, entries: i.entries, parked: i.parked, fences: i.fencing.requests, bytes: i.owned()})
 			if at, ok := e.claims.of[i.owner]; !ok || at != i.claim {
 				return fmt.Errorf("engine: instance %d counts for owner %d, and its owner is %d", i.id, i.claim, at)
 			}

@@ -77,26 +77,6 @@ func TestNothingIsGrantedOnAConnectionThatIsHungUp(t *testing.T) {
 	w.baseline()
 }
 
-// A connection goes over to another instance of its process: the one that it leaves is as if the connection had closed. It
-// must not stay behind as one that lives and has nobody to speak for it.
-func TestAConnectionThatGoesOverLeavesNoInstanceBehind(t *testing.T) {
-	w := tenantWorld(t)
-	wide, narrow, eye := w.as("op", 100), w.as("b", 100), w.as("op", 900)
-	require.Equal(t, proto.StatusOK, wide.register(1, "alpha", proto.TransportShared).h.Status)
-	wide.store(slotSize, "x")
-	require.NotZero(t, wide.found(wide.lookup(proto.LookupHold, 0, "x")).Lease)
-	told := wide.prepared(wide.prepare(0, slotSize, "y"))
-	require.Equal(t, proto.StatusOK, narrow.register(1, "beta", proto.TransportShared).h.Status, "it does not see the other")
-	require.Equal(t, proto.StatusOK, wide.register(1, "beta", proto.TransportShared).h.Status)
-	require.Equal(t, []uint8{proto.InstanceDetached, proto.InstanceLive}, []uint8{eye.instances()[0].State, eye.instances()[1].State})
-	require.Len(t, eye.transfers(), 1)
-	require.Equal(t, told.Transfer, eye.transfers()[0].Handle)
-	require.Equal(t, proto.TransferExpired, eye.transfers()[0].State)
-	w.dies(100)
-	w.baseline()
-	require.Empty(t, eye.instances())
-}
-
 // Over TCP nobody knows which connections are of one process. One that goes over to another namespace takes along what it waits for,
 // and leaves the instance to the others.
 func TestAConnectionFromAnotherHostGoesOverAlone(t *testing.T) {

@@ -51,8 +51,7 @@ type op struct {
 	kind       opKind
 	next       uint32 // free list
 	transfer   uint32 // receive, send
-	inst       uint32 // fence: who asked for it, and its generation; none: a peer that is no instance
-	instGen    uint32
+	inst       uint32 // fence: who asked for it; none: a peer that is no instance
 	keys       uint32 // fence
 	ref        table.Ref
 	size       int64   // spill, load

@@ -29,6 +29,7 @@ type claim struct {
 	transfers uint32 // open ones
 	entries   uint32 // of them
 	parked    uint32 // waiting requests
+	fences    uint32 // deletes and clears under way
 	bytes     int64  // staged, held and quarantined
 }
 
@@ -39,6 +40,7 @@ func (c *claim) add(d claim) {
 	c.transfers += d.transfers
 	c.entries += d.entries
 	c.parked += d.parked
+	c.fences += d.fences
 	c.bytes += d.bytes
 }
 
@@ -143,4 +145,9 @@ func (e *Engine) crowdsTransfers(i *instance) bool {
 // crowdsParked says that the owner of i must not have one more waiting request, for the sake of others.
 func (e *Engine) crowdsParked(i *instance) bool {
 	return crowds(e.claims.list[i.claim].parked, e.claims.sum.parked, e.cfg.Parked)
+}
+
+// crowdsFences says that the owner of i must not have one more delete or clear under way, for the sake of others.
+func (e *Engine) crowdsFences(i *instance) bool {
+	return crowds(e.claims.list[i.claim].fences, e.claims.sum.fences, len(e.ops)/opShare[opFence])
 }
