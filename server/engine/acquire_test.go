@@ -333,3 +333,46 @@ func TestTheDeadlineOfARequestThatWaitedForMemoryIsItsOwn(t *testing.T) {
 	w.settle()
 	w.baseline()
 }
+
+// A range of a lease has an object at least, lies within what was found, and is not named by keys as well.
+func TestARangeOfALeaseLiesInIt(t *testing.T) {
+	w := newWorld(t, setup{slots: 16})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	a.store(slotSize, names("k", 4)...)
+	lease := a.found(a.lookup(proto.LookupHold, 0, names("k", 6)...)).Lease
+	for _, in := range []proto.PrepareRetrieve{
+		{},
+		{First: 4},
+		{First: 4, Count: 1},
+		{First: 1, Count: 4},
+		{First: math.MaxUint32, Count: 1},
+		{First: 1, Count: math.MaxUint32},
+		{Count: 1, Keys: testKeys("k0")},
+	} {
+		in.Lease = lease
+		_, st := b.retrieve(in)
+		require.Equal(t, proto.StatusBadRequest, st, in)
+	}
+	got, st := b.retrieve(proto.PrepareRetrieve{Lease: lease, First: 1, Count: 3})
+	require.Equal(t, proto.StatusOK, st)
+	b.verify(got.Slots, "k1", "k2", "k3")
+	b.endRetrieve(got.Transfer)
+	a.release(lease)
+	w.baseline()
+}
+
+// What a disk that hangs was reading is not there for anybody: who wants to store it is not told that it exists.
+func TestWhatADiskThatHangsWasReadingDoesNotExist(t *testing.T) {
+	w := newWorld(t, setup{slots: 16, diskSize: 16 << 20, segment: 4 << 20, stall: time.Second, cfg: Config{InstanceCap: math.MaxInt64}})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	w.toDisk(a, slotSize, "x")
+	id := a.lookup(wholeRetrieve, time.Hour, "x")
+	w.hang()
+	w.wait(5 * time.Second)
+	require.True(t, w.e.stalled())
+	require.Zero(t, a.found(id).Hits)
+	require.Equal(t, proto.StatusBusy, b.prepared(b.prepare(0, slotSize, "x")).Results[0].Status)
+	require.Zero(t, b.hits("x"))
+	w.settle()
+	require.Equal(t, proto.StatusExists, b.prepared(b.prepare(0, slotSize, "x")).Results[0].Status)
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/zeebo/xxh3"
 
 	"github.com/slotcache/slotcache/l1/table"
 	"github.com/slotcache/slotcache/l2/seglog"
@@ -294,4 +295,55 @@ func TestNobodyWaitsForSpillsOfADiskThatHangs(t *testing.T) {
 		w.settle()
 		require.Equal(t, proto.StatusReserved, b.prepared(b.prepare(0, size, "newest")).Results[0].Status)
 	}
+}
+
+// Who waits for the disk is served at once by what others give back meanwhile.
+func TestWhoWaitsIsServedByWhatOthersGiveBack(t *testing.T) {
+	for name, give := range map[string]func(c *client, lease, transfer uint64){
+		"release": func(c *client, lease, _ uint64) { c.release(lease) },
+		"abort":   func(c *client, _, transfer uint64) { c.abort(transfer) },
+		"delete": func(c *client, _, _ uint64) {
+			c.post(proto.OpDelete, 0, proto.AppendDelete(nil, &proto.Delete{Keys: testKeys("pinned")}), nil)
+		},
+	} {
+		w := diskWorld(t, 8, Config{InstanceCap: math.MaxInt64})
+		a, b := w.worker(1, 100), w.worker(2, 200)
+		a.store(slotSize, "held", "pinned")
+		w.settle()
+		lease := a.found(a.lookup(proto.LookupHold, 0, "held")).Lease
+		require.Equal(t, proto.StatusOK, a.pinned(hard, "pinned"))
+		open := a.prepared(a.prepare(0, slotSize, "open"))
+		a.store(slotSize, names("dirty", 5)...)
+		id := b.prepare(time.Minute, slotSize, "new")
+		b.waits(id)
+		writes := len(w.ios)
+		give(a, lease, open.Transfer)
+		require.Equal(t, proto.StatusReserved, b.prepared(id).Results[0].Status, name)
+		require.GreaterOrEqual(t, len(w.ios), writes, "no spill has ended")
+		w.settle()
+	}
+}
+
+// Each value goes to disk with the checksum that its writer told, though the last goes first.
+func TestEachValueKeepsTheChecksumOfItsWriter(t *testing.T) {
+	w := diskWorld(t, 16, Config{InstanceCap: math.MaxInt64})
+	a := w.worker(1, 100)
+	keys := names("k", 5)
+	out := a.prepared(a.prepare(0, slotSize, keys...))
+	a.fill(out, keys...)
+	in := proto.CommitStore{Transfer: out.Transfer}
+	for _, k := range keys {
+		in.Sums = append(in.Sums, xxh3.Hash(valueOf(k, slotSize)))
+	}
+	require.Equal(t, proto.StatusOK, a.call(proto.OpCommitStore, 0, proto.AppendCommitStore(nil, &in), nil).h.Status)
+	w.settle()
+	for _, k := range names("other", 16) {
+		a.store(slotSize, k)
+		w.settle()
+	}
+	id := a.lookup(wholeRetrieve, time.Minute, keys...)
+	w.settle()
+	got := a.found(id)
+	require.EqualValues(t, 5, got.FromDisk)
+	a.verify(got.Slots, keys...)
 }
