@@ -61,7 +61,7 @@ func (e *Engine) isFormerLife(o, x uint32, p *Peer) bool {
 
 // wasOf says that i has ended and that the process of p may still touch its slots.
 func (i *instance) wasOf(p *Peer) bool {
-	return i.state == instDraining && i.watched && p.known() && i.sameProcess(p, true)
+	return i.state == instDraining && i.watched && i.sameProcess(p, true)
 }
 
 // endFormerLives ends what the process of p had under an id before it registered it anew.

@@ -154,7 +154,7 @@ func (e *Engine) supersedeFormer(c *conn, id uint64, s uint32) {
 		if i.id != id || !i.present() {
 			continue
 		}
-		own := c.peer.known() && i.sameProcess(&c.peer, true) && c.grant.Allows(e.spaces[i.space].name)
+		own := i.sameProcess(&c.peer, true) && c.grant.Allows(e.spaces[i.space].name)
 		if i.space == s || own {
 			e.supersede(x)
 		}

@@ -133,8 +133,7 @@ func (e *Engine) exceeds(i *instance, size int64) bool {
 	u := e.table.Usage()
 	own := i.staged + i.quarantined + min(i.held, u.Held)
 	taken := u.Staged + u.Quarantined + u.Held
-	owners := min(mine.bytes, taken)
-	return own > 0 && own+size > e.cfg.InstanceCap || owners > 0 && owners+size > e.cfg.InstanceCap && taken+size > e.size/4*3
+	return own > 0 && own+size > e.cfg.InstanceCap || mine.bytes > 0 && taken+size > e.size/4*3
 }
 
 // crowdsTransfers says that the owner of i must not have one more transfer, for the sake of others.

@@ -235,3 +235,28 @@ func TestWhatManyLeasesHoldIsTakenOnce(t *testing.T) {
 		})
 	}
 }
+
+// A writer whose stores time out over and over has ever more of the pool: what is quarantined counts for what one may have, and for what
+// all instances of a process may, until it is given back.
+func TestWhatIsQuarantinedCountsForWhatOneMayHave(t *testing.T) {
+	w := newWorld(t, setup{slots: 64, cfg: Config{TransferTime: time.Second, InstanceCap: 16 * slotSize}})
+	var lost []uint64
+	for n := range 3 {
+		c := w.worker(uint64(n+1), 7)
+		out := c.prepared(c.prepare(0, slotSize, names(fmt.Sprint("k", n, "-"), 16)...))
+		lost = append(lost, out.Transfer)
+		w.advance(time.Minute)
+		require.Equal(t, proto.StatusBusy, c.prepared(c.prepare(0, slotSize, "more")).Results[0].Status, "it has all that one may")
+	}
+	require.EqualValues(t, 48*slotSize, w.e.table.Usage().Quarantined)
+	fourth, other := w.worker(4, 7), w.worker(100, 200)
+	require.Equal(t, proto.StatusBusy, fourth.prepared(fourth.prepare(0, slotSize, "more")).Results[0].Status, "and its process, too")
+	kept := other.prepared(other.prepare(0, slotSize, names("o", 16)...))
+	require.Equal(t, proto.StatusReserved, kept.Results[15].Status, "the last quarter is for others")
+	require.Equal(t, proto.StatusOK, other.abort(kept.Transfer))
+	first := w.worker(1, 7)
+	require.Equal(t, proto.StatusOK, first.abort(lost[0]))
+	require.Equal(t, proto.StatusReserved, first.prepared(first.prepare(0, slotSize, "more")).Results[0].Status)
+	w.dies(7)
+	w.baseline()
+}
