@@ -174,6 +174,8 @@ func TestAProcessThatIsKnownByAnotherNumberIsTheSame(t *testing.T) {
 	third := b.prepared(b.prepare(0, slotSize, "z"))
 	c := worker(200)
 	require.Equal(t, proto.StatusDenied, c.abort(third.Transfer), "another process")
+	require.EqualValues(t, 1, w.e.claims.claimOf(owner{process: 100}).transfers)
+	require.Zero(t, w.e.claims.claimOf(owner{process: 200}).transfers, "with a share of its own")
 	require.EqualValues(t, slotSize, w.e.table.Usage().Quarantined)
 	w.dies(100)
 	w.baseline()
