@@ -104,3 +104,31 @@ func TestAWakeBeforeTheSleepIsNotLost(t *testing.T) {
 	require.Equal(t, Completion{Kind: KindTimer, Tag: NewTag(1, 1)}, wait(), "it takes all the room")
 	require.Equal(t, Completion{Kind: KindWake}, wait())
 }
+
+// Timers that end before their time, wherever they are in the heap, leave the others in the order of theirs.
+func TestTimersEndInTheirOrderWhicheverArePaused(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	const timers = 200
+	h := newTimerHeap(timers)
+	for range 50 {
+		left := map[uint32]time.Duration{}
+		for i := range uint32(timers) {
+			left[i] = time.Duration(random.IntN(timers))
+			h.push(i, 0, left[i])
+		}
+		for _, i := range random.Perm(timers)[:timers/2] {
+			h.remove(uint32(i))
+			delete(left, uint32(i))
+		}
+		for last := time.Duration(0); len(left) > 0; {
+			i := h.heap[0]
+			require.GreaterOrEqual(t, left[i], last)
+			last = left[i]
+			delete(left, i)
+			h.remove(i)
+		}
+		require.Empty(t, h.heap)
+	}
+}

@@ -118,14 +118,16 @@ func (c crammed) Stats() ring.Stats {
 
 // The kernel's queue of completions overflows all the time: whatever was asked for ends once, and in its order.
 func TestUringPassesTheSuiteThoughItsQueuesAreTooSmall(t *testing.T) {
-	overflows := uint64(0)
+	rings, overflows := 0, uint64(0)
 	ringtest.Run(t, func(t *testing.T) ring.Interface {
 		u, err := ring.NewSized(ring.Config{}, 4, 4)
 		refused(t, err)
-		t.Cleanup(func() { overflows += u.Stats().Overflows })
+		t.Cleanup(func() { rings, overflows = rings+1, overflows+u.Stats().Overflows })
 		return crammed{u}
 	})
-	require.Positive(t, overflows)
+	if rings > 20 { // not only some cases, by -run
+		require.Positive(t, overflows)
+	}
 }
 
 // What did not fit the kernel's queue is handed out, a few at a time, before the loop sleeps: nothing else will come.
