@@ -180,3 +180,83 @@ func TestAProcessThatIsKnownByAnotherNumberIsTheSame(t *testing.T) {
 	w.dies(100)
 	w.baseline()
 }
+
+// The generations of handles wrap: no handle is 0, which stands for none, and a late one of the last round is not the new one.
+func TestHandlesWrapAroundAndAreNeverNone(t *testing.T) {
+	w := newWorld(t, setup{slots: 16})
+	a := w.worker(1, 100)
+	w.e.transfers[w.e.transferFree].generation = ^uint32(0) - 1
+	last := a.prepared(a.prepare(0, slotSize, "x"))
+	require.EqualValues(t, ^uint32(0), last.Transfer>>32)
+	require.Equal(t, proto.StatusOK, a.commit(last.Transfer))
+	next := a.prepared(a.prepare(0, slotSize, "y"))
+	require.EqualValues(t, uint32(last.Transfer), uint32(next.Transfer), "in the same place")
+	require.NotZero(t, next.Transfer)
+	require.Equal(t, proto.StatusStale, a.commit(last.Transfer))
+	require.Equal(t, proto.StatusOK, a.commit(next.Transfer))
+	require.Equal(t, 2, a.hits("x", "y"))
+	w.baseline()
+}
+
+// A connection acts for one instance; whose was ended is free to be another's, though the old one still drains.
+func TestAConnectionWhoseInstanceEndedMayBeAnothers(t *testing.T) {
+	w := newWorld(t, setup{slots: 16})
+	a, b := w.worker(1, 100), w.worker(9, 900)
+	a.prepared(a.prepare(0, slotSize, "x"))
+	require.Equal(t, proto.StatusExists, a.register(2, "space", proto.TransportShared).h.Status)
+	_, st := b.evict(1, false)
+	require.Equal(t, proto.StatusOK, st)
+	require.Equal(t, proto.StatusOK, a.register(2, "space", proto.TransportShared).h.Status)
+	require.Equal(t, []uint64{1, 9, 2}, ids(b.instances()))
+	w.dies(100)
+	w.baseline()
+	require.Equal(t, []uint64{9}, ids(b.instances()))
+}
+
+// The end of a process that the host tells of late, when its instance has ended and another has its place: that goes on.
+func TestALateEndOfAProcessIsNotThatOfTheNext(t *testing.T) {
+	w := newWorld(t, setup{slots: 16})
+	a := w.worker(1, 100)
+	late := w.e.watchID(0)
+	require.Equal(t, proto.StatusOK, a.call(proto.OpUnregister, 0, nil, nil).h.Status)
+	b := w.worker(2, 200)
+	require.Equal(t, uint32(late), uint32(w.e.watchID(0)))
+	open := b.prepared(b.prepare(0, slotSize, "x"))
+	w.step(Event{Kind: EventGone, Watch: late})
+	require.Equal(t, proto.InstanceLive, b.instances()[0].State)
+	require.Equal(t, proto.StatusOK, b.commit(open.Transfer))
+	w.baseline()
+}
+
+// Of two connections of an instance that wait for the disk one closes: the other has its answer all the same.
+func TestWhatWaitsOnAnotherConnectionGoesOn(t *testing.T) {
+	w := diskWorld(t, 16, Config{InstanceCap: 1 << 40})
+	a, b := w.worker(1, 100), w.worker(1, 100)
+	evicted(w, w.worker(2, 200), "x")
+	a.lookup(proto.LookupHold|proto.LookupLoad, time.Hour, "x")
+	id := b.lookup(proto.LookupHold|proto.LookupLoad, time.Hour, "x")
+	a.close()
+	w.settle()
+	out := b.found(id)
+	require.EqualValues(t, 1, out.Hits)
+	require.Equal(t, proto.StatusOK, b.release(out.Lease))
+	w.baseline()
+}
+
+// A process that registers its id again, to read only, is another instance, which can't store, and its old one drains.
+func TestWhoRegistersAgainToReadOnlyIsAnother(t *testing.T) {
+	w := newWorld(t, setup{slots: 16})
+	a := w.worker(1, 100)
+	open := a.prepared(a.prepare(0, slotSize, "x"))
+	reader := w.connect(100)
+	require.Equal(t, proto.StatusOK, reader.call(proto.OpRegister, 0, proto.AppendRegister(nil, &proto.Register{
+		Instance: 1, Want: proto.TransportShared, ReadOnly: true, Name: "worker 1", Namespace: "space",
+		Layouts: []proto.Layout{{Name: "bf16", Dims: []uint32{2, 4}, Size: layoutMax}, {Name: "fp8", Size: layoutMax}},
+	}), nil).h.Status)
+	id := reader.prepare(0, slotSize, "y")
+	reader.answered(id, proto.StatusDenied)
+	require.Equal(t, proto.InstanceDraining, reader.instances()[0].State)
+	require.Equal(t, proto.StatusStale, a.commit(open.Transfer))
+	w.dies(100)
+	w.baseline()
+}
