@@ -260,3 +260,21 @@ func TestWhoRegistersAgainToReadOnlyIsAnother(t *testing.T) {
 	w.dies(100)
 	w.baseline()
 }
+
+// A payload that does not come to its end in the time of a transfer ends its connection, and its slot is free when the move has ended.
+func TestAPayloadThatNeverEndsEndsItsConnection(t *testing.T) {
+	w := newWorld(t, setup{slots: 16, cfg: Config{TransferTime: time.Second}})
+	w.slow = true
+	a, b := w.connect(0), w.worker(2, 200)
+	require.Equal(t, proto.StatusOK, a.register(1, "space", proto.TransportInline).h.Status)
+	open := a.prepared(a.prepare(0, slotSize, "x"))
+	a.post(proto.OpCommitStore, proto.FlagInline, proto.AppendCommitStore(nil, &proto.CommitStore{Transfer: open.Transfer}), make([]byte, slotSize))
+	require.Equal(t, proto.TransferMoving, b.transfers()[0].State)
+	w.advance(time.Minute)
+	require.True(t, w.closed[a.id])
+	require.EqualValues(t, slotSize, w.e.table.Usage().Staged, "it is still on its way")
+	w.settle()
+	require.Zero(t, b.hits("x"))
+	require.Len(t, b.instances(), 1)
+	w.baseline()
+}
