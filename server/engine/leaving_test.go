@@ -278,3 +278,21 @@ func TestAPayloadThatNeverEndsEndsItsConnection(t *testing.T) {
 	require.Len(t, b.instances(), 1)
 	w.baseline()
 }
+
+// Who has no connection is evicted like any other: its process does not come back to what it was, and of its ids only that one ends what
+// it had by it.
+func TestADetachedInstanceThatIsEvictedIsNoMore(t *testing.T) {
+	w := newWorld(t, setup{slots: 16})
+	a, second, operator := w.worker(1, 100), w.worker(2, 100), w.worker(9, 900)
+	open := a.prepared(a.prepare(0, slotSize, "x"))
+	a.close()
+	_, st := operator.evict(1, false)
+	require.Equal(t, proto.StatusOK, st)
+	require.Equal(t, proto.InstanceDraining, operator.instances()[0].State)
+	again := w.worker(1, 100)
+	require.Len(t, operator.instances(), 4)
+	require.Equal(t, proto.StatusDenied, second.abort(open.Transfer))
+	require.Equal(t, proto.StatusOK, again.abort(open.Transfer))
+	require.Len(t, operator.instances(), 3)
+	w.baseline()
+}
