@@ -296,3 +296,17 @@ func TestADetachedInstanceThatIsEvictedIsNoMore(t *testing.T) {
 	require.Len(t, operator.instances(), 3)
 	w.baseline()
 }
+
+// Of two lives of an id the first can't be killed: the operator hears of it, though the second is gone.
+func TestOneLifeThatCannotBeKilledIsSaid(t *testing.T) {
+	w := newWorld(t, setup{slots: 16})
+	w.immortal = true
+	a, b, operator := w.worker(1, 100), w.connect(200), w.worker(9, 900)
+	a.prepared(a.prepare(0, slotSize, "x"))
+	require.Equal(t, proto.StatusOK, b.register(1, "elsewhere", proto.TransportInline).h.Status)
+	_, st := operator.evict(1, true)
+	require.Equal(t, proto.StatusDenied, st)
+	require.Equal(t, []uint64{1, 9}, ids(operator.instances()))
+	w.dies(100)
+	w.baseline()
+}
