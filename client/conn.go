@@ -13,8 +13,12 @@
 //	copy(store.Slot(0), chunk) // straight into the server's memory
 //	err = store.Commit(ctx)
 //
+// Statuses and the modes of a lookup are constants of package proto.
+//
 // Both are safe for concurrent use. When the server has been restarted they connect,
-// register and map its memory again by themselves; a [Store], [Retrieval] or [Lease] of
+// register and map its memory again by themselves, and a call that can be repeated is: it takes as
+// long as the server is away, at most until its context's deadline, or without one for
+// [Options].Reconnect. A [Store], [Retrieval] or [Lease] of
 // before then answers [ErrStale]. Slices into the server's memory are valid until their
 // handle is ended, and must not be touched after that: the memory may be unmapped.
 package client
@@ -215,9 +219,10 @@ func (c *Conn) attempt(ctx context.Context, fn func(l *link) error) error {
 }
 
 // retryable reports whether err says that the server does not know this connection (any
-// more), in which case the link is ended.
+// more) or is about to end, in which case the link is ended: who waits for the next server is
+// not to see a difference between one that stops and one that is killed.
 func retryable(l *link, err error) bool {
-	if s := statusOf(err); s == proto.StatusStaleEpoch || s == proto.StatusNotRegistered {
+	if s := statusOf(err); s == proto.StatusStaleEpoch || s == proto.StatusNotRegistered || s == proto.StatusDraining {
 		l.lost(err)
 		return true
 	}

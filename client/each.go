@@ -28,9 +28,9 @@ const (
 // most. The result is a status a key: ok, or why it was not stored: exists, busy,
 // no_space, too_large, or stale if it was deleted meanwhile.
 //
-// After an error of fill or another one some objects are stored, and nothing is left open.
-// When the connection is lost it begins again, once, with what is not known to be stored: fill
-// may be called a second time for an object.
+// After an error of fill or another one some objects are stored, and nothing is left open; the
+// status of those that are not known to be stored is reserved. When the connection is lost or the
+// server stops it begins again, once, with these: fill may be called a second time for an object.
 func (w *Worker) StoreEach(ctx context.Context, layout int, keys []Key, sizes []uint64, wait time.Duration, fill func(i int, slot []byte) error) ([]proto.Status, error) {
 	index, err := w.storable(layout, keys, sizes)
 	if err != nil {

@@ -140,7 +140,7 @@ func TestStoreEachGoesOnAfterALostConnection(t *testing.T) {
 		s := newFake(t, cfg)
 		w := open(t, s, Registration{})
 		for _, op := range []proto.Op{proto.OpPrepareStore, proto.OpCommitStore} {
-			for _, act := range []fakeAct{{drop: true}, {dropAfter: true}} {
+			for _, act := range []fakeAct{{drop: true}, {dropAfter: true}, {status: proto.StatusDraining}} {
 				s.onNext(op, act)
 				filled := map[int]int{}
 				status, err := w.StoreEach(testContext(t), 0, keysOf(0, 60), eachSizes(60), 0, fillEach(filled))

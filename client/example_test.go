@@ -119,6 +119,32 @@ func ExampleWorker_PrepareStore() {
 	// again: exists <nil>
 }
 
+func ExampleWorker_StoreEach() {
+	addr, stop := exampleServer()
+	defer stop()
+	w := exampleWorker(addr)
+	defer func() { _ = w.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	if _, err := w.Put(ctx, 0, client.Key{1}, []byte("chunk 1")); err != nil {
+		fmt.Println(err)
+		return
+	}
+	keys := []client.Key{{0}, {1}, {2}}
+	sizes := []uint64{7, 7, 7}
+	statuses, err := w.StoreEach(ctx, 0, keys, sizes, time.Second, func(i int, slot []byte) error {
+		fmt.Println("write", i) // not 1, which is there already
+		copy(slot, fmt.Sprintf("chunk %d", i))
+		return nil
+	})
+	fmt.Println(statuses, err)
+	// Output:
+	// write 0
+	// write 2
+	// [ok exists ok] <nil>
+}
+
 func ExampleWorker_Lookup() {
 	addr, stop := exampleServer()
 	defer stop()

@@ -127,7 +127,7 @@ func TestWhatALostConnectionHadIsGivenBackByTheNext(t *testing.T) {
 }
 
 // The connection breaks at each step of each call: before the request is carried out,
-// after that, and within the reply.
+// after that, and within the reply; or the server says that it is about to stop.
 func TestCallsSurviveABrokenConnectionAtEachStep(t *testing.T) {
 	s := newFake(t, fakeConfig{kind: proto.ShmFd})
 	w := open(t, s, Registration{})
@@ -139,7 +139,7 @@ func TestCallsSurviveABrokenConnectionAtEachStep(t *testing.T) {
 	calls[proto.OpDelete] = func(ctx context.Context) error { _, err := w.Delete(ctx, 0, keysOf(500, 1)); return err }
 	calls[proto.OpClear] = func(ctx context.Context) error { _, err := w.Conn().ClearNamespace(ctx, "other"); return err }
 	calls[proto.OpStats] = func(ctx context.Context) error { _, err := w.Conn().Stats(ctx); return err }
-	acts := []fakeAct{{drop: true}, {dropAfter: true}, {cut: 1}, {cut: proto.HeaderSize}, {cut: proto.HeaderSize + 1}}
+	acts := []fakeAct{{drop: true}, {dropAfter: true}, {cut: 1}, {cut: proto.HeaderSize}, {cut: proto.HeaderSize + 1}, {status: proto.StatusDraining}}
 	for _, op := range []proto.Op{proto.OpLookup, proto.OpPrepareStore, proto.OpPrepareRetrieve, proto.OpPing, proto.OpTouch, proto.OpDelete, proto.OpStats, proto.OpClear} {
 		for _, act := range acts {
 			s.onNext(op, act)
@@ -151,7 +151,7 @@ func TestCallsSurviveABrokenConnectionAtEachStep(t *testing.T) {
 		}
 	}
 	for _, op := range []proto.Op{proto.OpHello, proto.OpRegister} {
-		for _, act := range append(acts, fakeAct{status: proto.StatusDraining}) {
+		for _, act := range acts {
 			s.onNext(op, act)
 			s.disconnect()
 			_, err := w.Ping(ctx)

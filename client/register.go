@@ -53,8 +53,9 @@ func (r *Registration) request(opts *Options) (*proto.Register, error) {
 	return x, err
 }
 
-// Open connects to the server at addr and registers there. Closing the worker closes the
-// connection.
+// Open connects to the server at addr and registers there. It tries once, as [Dial] does: who
+// may come before its server calls again, as long as the error is no [StatusError]. Closing the
+// worker closes the connection.
 func Open(ctx context.Context, addr string, opts Options, reg Registration) (*Worker, error) {
 	c, err := Dial(ctx, addr, opts)
 	if err != nil {
