@@ -18,6 +18,8 @@ const (
 	helperCount = 2
 	// populateStep is how much of the pool is reserved at a time, in bytes.
 	populateStep = 64 << 20
+	// lockedRest is more than what else than the pool and the log's memory counts as locked memory, in bytes.
+	lockedRest = 8 << 20
 	// roomSpare is how much free memory reserving the pool leaves, in bytes.
 	roomSpare = 32 << 20
 	// roomPause is the time between two looks at whether there is free memory again, and

@@ -143,8 +143,12 @@ func (r *reactor) kill(id engine.WatchID) bool {
 		return false
 	}
 	err := unix.PidfdSendSignal(p.fd, unix.SIGKILL, nil, 0)
-	r.log.Warn("a client's process is killed, as asked for", "pid", p.pid, "err", err)
-	return err == nil || err == unix.ESRCH
+	if err != nil && err != unix.ESRCH {
+		r.log.Warn("a client's process cannot be killed, as asked for", "pid", p.pid, "err", err)
+		return false
+	}
+	r.log.Warn("a client's process is killed, as asked for", "pid", p.pid)
+	return true
 }
 
 // gone takes the completion of a watch's poll.

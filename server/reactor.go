@@ -361,7 +361,7 @@ func (r *reactor) register() {
 	if err := r.ring.RegisterMemory(r.pool.Bytes(r.registered, to-r.registered)); err != nil {
 		hint := ""
 		if errors.Is(err, unix.ENOMEM) {
-			hint = ": raise the limit on locked memory (ulimit -l)"
+			hint = fmt.Sprintf(": raise the limit on locked memory (ulimit -l) to %d KiB", (r.pool.Size()+int64(len(r.arena))+lockedRest)>>10)
 		}
 		r.log.Info("disk I/O without registered memory, which costs some CPU"+hint, "err", err)
 		to = r.pool.Size()

@@ -91,7 +91,7 @@ func (s *Server) run() error {
 	}
 	r.start = time.Now()
 	r.log.Info("listening; talk to it with: slotcache --addr "+s.addrs[0]+" stats",
-		"listen", s.addrs, "pool", r.pool.Size(), "pages", r.pool.Pages(), "shared", s.shared(), "disk", s.cfg.L2Dir, "engine", r.engine, "connections", len(r.conns))
+		"listen", s.addrs, "pool", r.pool.Size(), "pages", r.pool.Pages(), "shared", s.shared(), "disk", s.cfg.L2Dir, "engine", r.engine, "connections", len(r.conns), "http", s.HTTPAddr())
 	err := r.run()
 	for i := range r.listeners { // before all that a disk can hold up
 		r.listeners[i].unlink()

@@ -120,7 +120,7 @@ func fileLimits(cfg *Config) (conns, instances int, err error) {
 	if room < connsMin*each {
 		hint := ""
 		if cfg.L2Dir != "" && cfg.L2Size > segmentTypical {
-			hint = fmt.Sprintf(", or give less than %d bytes of disk (--l2-size): every %d MiB take a file", cfg.L2Size, segmentTypical>>20)
+			hint = fmt.Sprintf(", or give less than %d MiB of disk (--l2-size): every %d MiB take a file", cfg.L2Size>>20, segmentTypical>>20)
 		}
 		return 0, 0, fmt.Errorf("server: %d open files are allowed, and it needs %d: raise the limit (ulimit -n)%s", files.Cur, reserved+connsMin*each, hint)
 	}

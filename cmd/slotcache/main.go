@@ -135,6 +135,10 @@ func (c *command) explain(err error) error {
 		if _, ok := errors.AsType[*dialError](err); ok {
 			advice = "no server there; start one with slotcached, or name another with --addr or SLOTCACHE_ADDR"
 		}
+	case errors.Is(err, syscall.EACCES):
+		if _, ok := errors.AsType[*dialError](err); ok {
+			advice = "this user may not open the socket; start slotcached with --socket-group or --socket-mode, and --allow-uid or --allow-gid"
+		}
 	case errors.Is(err, client.ErrDisconnected):
 		advice = "the server went away; see its log, and try again"
 	}

@@ -21,7 +21,7 @@ type accessFlags struct {
 }
 
 // admit is who may come in.
-func (c *accessFlags) admit(cfg *server.Config, _ *slog.Logger) error {
+func (c *accessFlags) admit(cfg *server.Config, log *slog.Logger) error {
 	cfg.Access = server.Access{Token: c.Token, TokenFile: c.TokenFile, Users: c.AllowUID, Groups: c.AllowGID}
 	if err := flags.CheckToken(c.Token); err != nil {
 		return err
@@ -48,6 +48,10 @@ func (c *accessFlags) admit(cfg *server.Config, _ *slog.Logger) error {
 	}
 	if len(cfg.Listen) == 0 && cfg.Access.SocketMode&0o077 != 0 {
 		return flags.Usagef("--socket-mode, --socket-group: nobody else can enter the directory of the default socket; give --listen unix:PATH")
+	}
+	if len(c.AllowUID)+len(c.AllowGID) > 0 && cfg.Access.SocketMode&0o077 == 0 {
+		log.Warn("whom --allow-uid and --allow-gid let in cannot open the socket, which is for its owner: give --listen unix:PATH and --socket-mode 0666, or a --socket-group; others still do not come in",
+			"users", c.AllowUID, "groups", c.AllowGID)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ type command struct {
 	L2Dir    *string       `name:"l2-dir" help:"Directory of the disk store; an empty one for none. Default: $$XDG_CACHE_HOME/slotcache or ~/.cache/slotcache." placeholder:"DIR"`
 	L2Size   *flags.Size   `name:"l2-size" help:"Most bytes the disk store takes. Default: a tenth of the free space, at most 16GiB." placeholder:"SIZE"`
 	L2Write  string        `name:"l2-write" help:"When objects go to disk: through (soon after commit), back (when memory runs short), off (never)." enum:"through,back,off" default:"through"`
-	L2Recs   int           `name:"l2-records" help:"Most values in the disk store, whatever their size; each takes 72 bytes of memory. Default: one for each 64KiB of --l2-size." placeholder:"N"`
+	L2Recs   *int          `name:"l2-records" help:"Most values in the disk store, whatever their size; each takes 72 bytes of memory. Default: one for each 64KiB of --l2-size." placeholder:"N"`
 	L2Limit  *flags.Size   `name:"l2-write-limit" help:"Most bytes written to the disk store in a second. Reads do not count, deletes do not wait. Default: no limit." placeholder:"SIZE"`
 	L2Stall  time.Duration `name:"l2-stall-time" help:"How long an I/O of the disk store may take until the disk counts as one that hangs; memory then goes on without it." default:"5s"`
 	L2Admit  string        `name:"l2-admit" help:"Which objects go to disk at all: all, seen-twice (those stored or used a second time), tinylfu (the same, as far as a frequency sketch remembers them)." enum:"all,seen-twice,tinylfu" default:"all"`
@@ -286,10 +286,12 @@ func (c *command) disk(cfg *server.Config, log *slog.Logger) error {
 		return flags.Usagef("--l2-stall-time: %v is no time", c.L2Stall)
 	}
 	cfg.L2StallTime = c.L2Stall
-	if c.L2Recs < 0 || c.L2Recs > server.L2RecordsMax {
-		return flags.Usagef("--l2-records: %d is not between 1 and %d; for the default leave it out", c.L2Recs, server.L2RecordsMax)
+	if c.L2Recs != nil && (*c.L2Recs < 1 || *c.L2Recs > server.L2RecordsMax) {
+		return flags.Usagef("--l2-records: %d is not between 1 and %d; for the default leave it out", *c.L2Recs, server.L2RecordsMax)
 	}
-	cfg.L2Records = c.L2Recs
+	if c.L2Recs != nil {
+		cfg.L2Records = *c.L2Recs
+	}
 	if c.L2Limit != nil {
 		if *c.L2Limit == 0 {
 			return flags.Usagef("--l2-write-limit: nothing could be written; for no limit leave it out, to write nothing give --l2-write off")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -161,6 +162,33 @@ func TestASmallAllowanceOfLockedMemoryIsNoHindrance(t *testing.T) {
 			require.Zero(t, r.Code, r.Stderr)
 			require.Equal(t, 1, strings.Count(r.Stderr, "disk I/O without registered memory"), r.Stderr)
 			require.Equal(t, engine == "epoll", strings.Contains(r.Stderr, "no io_uring"), r.Stderr)
+			if need := regexp.MustCompile(`\(ulimit -l\) to (\d+) KiB`).FindStringSubmatch(r.Stderr); engine == "uring" {
+				require.Len(t, need, 2, r.Stderr)
+				kib, err := strconv.Atoi(need[1])
+				require.NoError(t, err)
+				startsWithEnough(t, kib<<10)
+			}
 		})
 	}
+}
+
+// startsWithEnough is a server of the same size that may lock what the line said: it has nothing to say.
+func startsWithEnough(t *testing.T, limit int) {
+	var own unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &own))
+	if uint64(limit) > own.Max {
+		t.Logf("%d bytes are more than this user may give", limit)
+		return
+	}
+	spec := fmt.Sprint("memlock ", limit)
+	dir, http := cmdtest.Dir(t), freeAddr(t)
+	require.NoError(t, os.Chmod(dir, 0o777)) //nolint:gosec // the server is another user's
+	s := cmdtest.StartAs(t, confine(spec), "--listen", cmdtest.Addr(dir), "--l1-size", "16MiB",
+		"--l2-dir", filepath.Join(dir, "l2"), "--l2-size", "64MiB", "--http", http, "--io-engine", "auto")
+	servesConfined(t, spec, dir)
+	require.Equal(t, "16777216", scrape(t, http)["slotcache_pool_registered_bytes"])
+	s.Signal(syscall.SIGTERM)
+	r := s.Wait()
+	require.Zero(t, r.Code, r.Stderr)
+	require.NotContains(t, r.Stderr, "without registered memory")
 }

@@ -44,6 +44,7 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--spin=-1s"}, "--spin"},
 		{[]string{"--look=-1s"}, "--look"},
 		{[]string{"--l2-records=-1"}, "--l2-records: -1 is not between 1 and"},
+		{[]string{"--l2-records", "0"}, "--l2-records: 0 is not between 1 and"},
 		{[]string{"--connections", "0"}, "--connections: 0 is not between 1 and"},
 		{[]string{"--connections", "99999999"}, "--connections"},
 		{[]string{"--reap-after=-1s"}, "--reap-after"},

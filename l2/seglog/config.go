@@ -60,6 +60,9 @@ func (c Config) withDefaults(found int64) (Config, error) {
 	if len(c.Arena) < ArenaMin || len(c.Arena)%BlockSize != 0 {
 		return c, fmt.Errorf("%w: an arena of %d bytes, not %d or more in blocks of %d", ErrConfig, len(c.Arena), ArenaMin, BlockSize)
 	}
+	if c.Size < segmentsMin*segmentSizeMin {
+		return c, fmt.Errorf("%w: a store of %d bytes: give it %d or more", ErrConfig, c.Size, segmentsMin*segmentSizeMin)
+	}
 	if c.SegmentSize == 0 && found >= segmentSizeMin && found <= segmentSizeMax && found%BlockSize == 0 &&
 		c.Size/found >= segmentsMin && c.Size/found <= segmentsMax {
 		c.SegmentSize = found

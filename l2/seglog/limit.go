@@ -74,6 +74,9 @@ func (l *Log) askFree() bool {
 // freeTold takes the end of askFree. Where the driver could not tell, it is asked again later.
 func (l *Log) freeTold() { l.asking = false }
 
+// Cramped says that the store is smaller than Config.Size for want of free space: when it last wanted another file there was none.
+func (l *Log) Cramped() bool { return l.cramped }
+
 // roomInSize says whether Config.Size has room for another segment file.
 func (l *Log) roomInSize() bool { return l.diskBytes+l.cfg.SegmentSize <= l.cfg.Size }
 

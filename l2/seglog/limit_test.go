@@ -63,12 +63,14 @@ func TestNoFileIsMadeWhereTheFileSystemHasNoRoom(t *testing.T) {
 	// The first was created before it was told.
 	require.LessOrEqual(t, int64(s.DiskBytes), 6*r.cfg.SegmentSize)
 	require.Positive(t, s.EvictedSegments, "the oldest went instead")
+	require.True(t, r.l.Cramped())
 	require.Zero(t, s.IOErrors)
 	require.Equal(t, StateOK, r.l.State())
 	r.l.SetFree(1 << 40)
 	for n := range 100 {
 		r.store(n, 50000)
 	}
+	require.False(t, r.l.Cramped())
 	for n := range 20 {
 		r.store(n, 50000)
 	}

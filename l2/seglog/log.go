@@ -70,6 +70,7 @@ type Log struct {
 	removeAt time.Duration // before it none that holds nothing of ours is removed
 	freeAt   time.Duration // from it on what SetFree told is too old to do without a file for
 	asking   bool          // an IOSpace is on its way
+	cramped  bool          // see Cramped
 	prepare  bool          // degraded: a new segment may be made, to try the disk
 
 	seq        uint64 // the next one

@@ -45,7 +45,8 @@ func (l *Log) reclaim() {
 
 // makeFile begins to create segment i's file, if the file system has room for it.
 func (l *Log) makeFile(i uint32) bool {
-	if !l.freeForFile() {
+	l.cramped = !l.freeForFile()
+	if l.cramped {
 		return false
 	}
 	if l.free != freeUnknown {

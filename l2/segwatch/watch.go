@@ -1,5 +1,5 @@
-// Package segwatch says in a program's log what becomes of the disk under a [seglog.Log]: when it fails and when it is well again, and
-// which records are bad. It is apart from those who drive a log, the server and the stand-alone store, so that both say the same.
+// Package segwatch says in a program's log what becomes of the disk under a [seglog.Log]: when it fails and when it is well again, when
+// it has no room, and which records are bad. It is apart from those who drive a log, the server and the stand-alone store, so that both say the same.
 package segwatch
 
 import (
@@ -18,6 +18,7 @@ type Watch struct {
 	sick  bool
 	stuck bool          // it was said that the disk hangs, since it was last well
 	since time.Duration // when it became sick
+	small bool          // it was said that there is no room to grow
 	bad   uint64        // damaged records that it was told of
 }
 
@@ -27,7 +28,16 @@ func New(of *seglog.Log, log *slog.Logger) Watch { return Watch{of: of, log: log
 // Look says what has changed since the last call. now is the time since the start, err that of the last I/O that failed, if one did.
 func (w *Watch) Look(now time.Duration, err error) {
 	w.state(w.of.State(), now, err)
+	w.room(w.of.Cramped())
 	w.damage(w.of.Damage())
+}
+
+// room takes whether the store stays smaller than it was meant to be.
+func (w *Watch) room(cramped bool) {
+	if cramped && !w.small {
+		w.log.Warn("the file system has no room for another segment and as much to spare: what is on disk is used again, oldest first; free some space, or give the store less")
+	}
+	w.small = cramped
 }
 
 // state takes the log's state. A disk that hung is tried when it has come back: what it is meanwhile is not said.

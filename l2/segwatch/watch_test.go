@@ -59,6 +59,15 @@ func TestADiskThatFailsAndComesBackIsToldOfOnce(t *testing.T) {
 	require.Empty(t, look(seglog.StateClosed, 10*time.Second))
 }
 
+func TestAStoreThatCannotGrowSaysSoOnce(t *testing.T) {
+	var text bytes.Buffer
+	w := New(nil, slog.New(slog.NewTextHandler(&text, nil)))
+	for _, cramped := range []bool{false, true, true, false, false, true} {
+		w.room(cramped)
+	}
+	require.Equal(t, 2, strings.Count(text.String(), "no room for another segment"), text.String())
+}
+
 func TestBadRecordsAreCountedAndTheLastIsNamed(t *testing.T) {
 	var text bytes.Buffer
 	w := New(nil, slog.New(slog.NewTextHandler(&text, nil)))
