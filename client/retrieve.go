@@ -25,7 +25,8 @@ type Retrieval struct {
 
 // Retrieve makes objects readable: all of them, or the error is [ErrMiss]; with
 // opts.Prefix the leading ones that are there, which may be none. It takes one round trip,
-// unless the objects are more than fit into a reply.
+// unless the objects are more than fit into a reply. All of more than a worker may hold (half
+// of the server's memory by default) is too_large, with opts.Prefix the answer is cut there.
 func (w *Worker) Retrieve(ctx context.Context, layout int, keys []Key, opts RetrieveOptions) (*Retrieval, error) {
 	index, err := w.layout(proto.OpPrepareRetrieve, layout)
 	if err != nil {

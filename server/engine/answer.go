@@ -108,6 +108,8 @@ func (e *Engine) answerRetrieve(t uint32) {
 	case p.wait.all && p.count < p.wait.keys:
 		st := proto.StatusMiss
 		switch {
+		case p.wait.over:
+			st = proto.StatusTooLarge
 		case p.wait.capped:
 			st = proto.StatusBusy
 		case p.wait.short: // it is there

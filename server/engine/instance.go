@@ -109,6 +109,12 @@ func (e *Engine) mayOwn(i *instance, size int64) bool {
 	return e.entryFree != none && i.entries < uint32(min(e.cfg.Entries, e.cfg.Objects)/2) && !e.exceeds(i, size)
 }
 
+// overCap says that p with one more entry, of size bytes, is more than an instance may have that has nothing else: that it
+// gives something back does not change that.
+func (e *Engine) overCap(p *transfer, size int64) bool {
+	return p.bytes > 0 && p.bytes+size > e.cfg.InstanceCap
+}
+
 // counted notes that i has so many entries more, and so many bytes of staged, held and quarantined slots; less if they are negative.
 func (e *Engine) counted(i *instance, entries int32, bytes int64) {
 	i.entries += uint32(entries)

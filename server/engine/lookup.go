@@ -19,6 +19,7 @@ type lookupWait struct {
 	keys    uint32 // of the request
 	waiting uint32 // entries whose loads have not ended
 	capped  bool   // cut by the instance's cap
+	over    bool   // cut by it, though the instance had nothing else
 	short   bool   // cut by want of memory for a load
 }
 
@@ -233,22 +234,24 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 				a.from.spared = true
 			}
 			e.settleUses() // nor what has come
-			var short int64
-			var capped bool
-			if ref, short, capped = e.startLoad(&key, a.inst, pa); short > 0 && e.mustWait(pa, short) {
+			var short, refused int64
+			if ref, short, refused = e.startLoad(&key, a.inst, pa); short > 0 && e.mustWait(pa, short) {
 				return short
 			}
 			ok = ref != 0
 			a.wait.short = a.wait.short || short > 0
-			a.wait.capped = a.wait.capped || capped || short > 0 && pa.turned
+			a.wait.capped = a.wait.capped || refused > 0 || short > 0 && pa.turned
+			a.wait.over = a.wait.over || e.overCap(p, refused)
 		case ok && st == table.StateLoading:
 			ok = loads && !e.stalled()
 		case ok && st == table.StateStaged:
 			ok = false
 		}
 		if ok {
-			ok = e.mayOwn(i, e.table.Extent(ref).Len)
+			size := e.table.Extent(ref).Len
+			ok = e.mayOwn(i, size)
 			a.wait.capped = a.wait.capped || !ok
+			a.wait.over = a.wait.over || e.overCap(p, size)
 		}
 		if !ok {
 			if a.wait.mode == proto.ModePrefix {
@@ -309,52 +312,52 @@ const (
 
 // startLoad begins to read an object from disk for instance x, if it is there; else ref is 0. short
 // is its size, 1 at least, when it is there and cannot be loaded now: there is no memory for it,
-// others wait for what there is, or enough loads were begun. capped: it is there, and x may not hold it.
-func (e *Engine) startLoad(k *table.Key, x uint32, pa patience) (ref table.Ref, short int64, capped bool) {
+// others wait for what there is, or enough loads were begun. refused is the same when x may not hold it.
+func (e *Engine) startLoad(k *table.Key, x uint32, pa patience) (ref table.Ref, short, refused int64) {
 	if e.log == nil || e.stopping {
-		return 0, 0, false
+		return 0, 0, 0
 	}
 	d, ok := e.diskKey(k)
 	if !ok {
-		return 0, 0, false
+		return 0, 0, 0
 	}
 	size, ok := e.log.Find(&d)
 	if !ok {
-		return 0, 0, false
+		return 0, 0, 0
 	}
 	if !e.mayOwn(&e.insts[x], size) { // what cannot be held is not read, and nothing evicted for it
-		return 0, 0, true
+		return 0, 0, max(size, 1)
 	}
 	e.loadDue = e.now + loadTime
 	if e.awaited(pa) {
-		return 0, max(size, 1), false
+		return 0, max(size, 1), 0
 	}
 	if e.loadsBegun >= loadsATurn && (pa.wait || e.loadsBegun >= loadsMost) {
 		e.evicting, e.memoryFreed = true, true
-		return 0, max(size, 1), false
+		return 0, max(size, 1), 0
 	}
 	o := e.newOp(opLoad)
 	if o == none {
-		return 0, max(size, 1), false // too many loads at once
+		return 0, max(size, 1), 0 // too many loads at once
 	}
 	e.loadsBegun++
 	ref, ext, got := e.place(k, size, table.StateLoading, pa)
 	if got != table.Staged {
 		e.endOp(e.opID(o), opLoad)
 		if got == table.NoSpace || got == table.Again {
-			return 0, max(size, 1), false
+			return 0, max(size, 1), 0
 		}
-		return 0, 0, false
+		return 0, 0, 0
 	}
 	e.ops[o].ref, e.ops[o].size = ref, size
 	mem := seglog.Mem{Off: ext.Off, Len: seglog.AlignUp(size)}
 	if !e.log.ReadFor(uint8(x%seglog.ReadClasses), &d, mem, seglog.Token(e.opID(o))) {
 		e.endOp(e.opID(o), opLoad)
 		e.table.LoadFailed(ref)
-		return 0, 0, false
+		return 0, 0, 0
 	}
 	e.counters.Loads++
-	return ref, 0, false
+	return ref, 0, 0
 }
 
 // loadEnded makes an object ready whose bytes are there and verified, or frees it, and

@@ -244,6 +244,44 @@ func TestDisconnectOfOneLeavesOthersAlone(t *testing.T) {
 	w.baseline()
 }
 
+// TestARetrieveThatNeverFitsIsTooLarge: more than an instance may hold at all is refused for good, through slots and inline, from
+// memory and from disk; what it could hold if it gave something back is busy.
+func TestARetrieveThatNeverFitsIsTooLarge(t *testing.T) {
+	keys := names("k", 9) // one more than half of the pool
+	for _, onDisk := range []bool{false, true} {
+		for _, flags := range []proto.Flags{0, proto.FlagInline} {
+			w := diskWorld(t, 16, Config{})
+			a := w.worker(1, 100)
+			a.store(slotSize, keys[:8]...)
+			a.store(slotSize, keys[8])
+			w.settle()
+			if onDisk {
+				w.fillUp(a, "other")
+				w.settle()
+				require.False(t, w.resident(keys[0]))
+			}
+			retrieve := func(mode proto.RetrieveMode, flags proto.Flags, keys ...string) reply {
+				in := proto.PrepareRetrieve{Mode: mode, Keys: testKeys(keys...), WaitMs: 1000}
+				id := a.post(proto.OpPrepareRetrieve, flags, proto.AppendPrepareRetrieve(nil, &in), nil)
+				w.settle()
+				r, ok := a.take(id)
+				require.True(t, ok)
+				return r
+			}
+			require.Equal(t, proto.StatusTooLarge, retrieve(proto.RetrieveAll, flags, keys...).h.Status)
+			r := retrieve(proto.RetrievePrefix, 0, keys...)
+			require.Equal(t, proto.StatusOK, r.h.Status)
+			var prefix proto.PrepareRetrieveReply
+			require.NoError(t, proto.ParsePrepareRetrieveReply(r.body, &prefix))
+			require.Len(t, prefix.Slots, 8)
+			require.Equal(t, proto.StatusBusy, retrieve(proto.RetrieveAll, flags, keys[8]).h.Status, "it holds half already")
+			require.Equal(t, proto.StatusOK, a.endRetrieve(prefix.Transfer))
+			require.Equal(t, proto.StatusOK, retrieve(proto.RetrieveAll, proto.FlagInline, keys[8]).h.Status)
+			w.baseline()
+		}
+	}
+}
+
 func TestInstanceCapAnswersBusy(t *testing.T) {
 	w := newWorld(t, setup{slots: 16})
 	a, b := w.worker(1, 100), w.worker(2, 200)
