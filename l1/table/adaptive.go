@@ -11,8 +11,8 @@ import (
 // the two queues of S3-FIFO.
 type adaptive struct {
 	traits []trait
-	lists  rings          // list rate*grades+g, the order of uses in each
-	used   [speeds]uint64 // bit g: such a list may have members
+	lists  rings         // list rate*grades+g, the order of uses in each
+	used   [rates]uint64 // bit g: such a list may have members
 	queues queues
 	ghosts ghosts
 	scale  scale
@@ -23,7 +23,7 @@ type adaptive struct {
 
 func newAdaptive(objects int) *adaptive {
 	return &adaptive{
-		traits: make([]trait, objects+1), lists: newRings(objects, speeds*grades),
+		traits: make([]trait, objects+1), lists: newRings(objects, rates*grades),
 		queues: newQueues(objects), ghosts: newGhosts(objects), shadow: newShadow(objects),
 	}
 }
@@ -121,7 +121,7 @@ func (p *adaptive) evict(i, hash uint32) {
 	if p.shadow.rule(&p.scale) != ruleQueues && p.queues.demote() {
 		p.ghosts.evictions.tick(p.scale.room, turnSteps)
 	}
-	p.ghosts.put(hash, &p.traits[i], small, &p.scale, 2, p.now)
+	p.ghosts.put(hash, &p.traits[i], small, &p.scale, 4, p.now)
 }
 
 func (p *adaptive) forget(hash uint32) {

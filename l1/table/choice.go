@@ -82,26 +82,26 @@ func (s *shadow) decide(sc *scale) {
 }
 
 func (s *shadow) choose(sc *scale) {
-	if s.best < speeds && !s.affords(s.best, debtMost, sc) {
+	if s.best < rates && !s.affords(s.best, debtMost, sc) {
 		s.best = ruleRecency
 		return
 	}
 	for k := range rules {
 		now := s.best
-		if now == ruleQueues && k < speeds && s.debt.bound(s.room(sc), s.credit) {
+		if now == ruleQueues && k < rates && s.debt.bound(s.room(sc), s.credit) {
 			now = ruleRecency // see rule
 		}
-		if now == ruleRecency && k < speeds && !s.affords(k, debtMost/2, sc) {
+		if now == ruleRecency && k < rates && !s.affords(k, debtMost/2, sc) {
 			continue
 		}
 		if s.better(k, now) {
 			s.best = k
 		}
-		if k < speeds && s.better(k, s.bestRate) {
+		if k < rates && s.better(k, s.bestRate) {
 			s.bestRate = k
 		}
 	}
-	if s.best < speeds {
+	if s.best < rates {
 		s.bestRate = s.best
 	}
 }
@@ -115,7 +115,7 @@ func (s *shadow) rule(sc *scale) int {
 		if s.debt.bound(room, s.credit) {
 			return ruleRecency
 		}
-	case s.best < speeds && !s.proven:
+	case s.best < rates && !s.proven:
 		if s.debt.bound(room, debtBound*spareRooms*float64(room)) {
 			return ruleRecency
 		}
@@ -132,9 +132,9 @@ func (s *shadow) better(a, b int) bool {
 	}
 	enough, clearly := ahead, surely
 	switch {
-	case a < speeds && b < speeds:
+	case a < rates && b < rates:
 		enough, clearly = aheadNear, surelyNear
-	case a == ruleQueues && b < speeds:
+	case a == ruleQueues && b < rates:
 		enough = aheadFar
 	}
 	short, long := s.short.lead(a, b), s.long.lead(a, b)

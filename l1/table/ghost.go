@@ -85,7 +85,7 @@ func (g *ghosts) take(hash uint32) (ghost, bool) {
 }
 
 // put remembers a trait in the place of the least valuable one.
-func (g *ghosts) put(hash uint32, t *trait, small bool, s *scale, speed int, now uint32) {
+func (g *ghosts) put(hash uint32, t *trait, small bool, s *scale, rate int, now uint32) {
 	set, tag := g.set(hash)
 	at, least := 0, int64(1)<<62
 	for i, gh := range set {
@@ -94,7 +94,7 @@ func (g *ghosts) put(hash uint32, t *trait, small bool, s *scale, speed int, now
 			break
 		}
 		old := g.trait(gh, s, now)
-		if v := s.value(&old, speed, now); v < least {
+		if v := s.value(&old, rate, now); v < least {
 			at, least = i, v
 		}
 	}

@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// The rules that an adaptive policy chooses from: speeds 0 to speeds-1 evict
+	// The rules that an adaptive policy chooses from: rates 0 to rates-1 evict
 	// what has the least frequency of that half-life.
-	ruleRecency = speeds
-	ruleQueues  = speeds + 1
-	rules       = speeds + 2
+	ruleRecency = rates
+	ruleQueues  = rates + 1
+	rules       = rates + 2
 
 	// sampleRoom is how many members a shadow cache has at most.
 	sampleRoom = 2048
 	// samplesEach is how many samples there are for each member that a cache may
 	// have: more than there are caches.
-	samplesEach = 8
+	samplesEach = 12
 )
 
 // A sample is one object of the sample, whether or not a shadow cache has it.
@@ -25,7 +25,7 @@ type sample struct {
 	hash uint32
 	next uint32 // of the same bucket
 	turn uint32 // s3fifo's count of evictions at that from the small queue; 0: none
-	in   uint8  // bit k: the cache of rule k has it; inPool
+	in   uint16 // bit k: the cache of rule k has it; inPool
 	live bool
 	trait
 }
@@ -44,8 +44,8 @@ type shadow struct {
 	spare    uint32
 	touched  uint32
 	spent    rings // samples in no cache, the last that left first
-	grades   [speeds]rings
-	used     [speeds]uint64 // bit g: the list of grade g may have members
+	grades   [rates]rings
+	used     [rates]uint64 // bit g: the list of grade g may have members
 	recency  rings
 	queues   queues // never demotes
 	turn     uint32
@@ -63,7 +63,7 @@ type shadow struct {
 	long     tally
 	short    tally
 	best     int     // of all
-	bestRate int     // of the speeds
+	bestRate int     // of the rates
 	proven   bool    // best is ahead of recency for long
 	credit   float64 // hits that S3-FIFO may owe because of its lead, see debt.bound
 }
@@ -134,7 +134,7 @@ func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale, had bool) {
 	if p.in&^inPool == 0 {
 		s.spent.remove(i)
 	}
-	for k := range speeds {
+	for k := range rates {
 		if p.in&(1<<k) != 0 {
 			s.grades[k].remove(i)
 		} else {
@@ -360,7 +360,7 @@ func (s *shadow) check() error {
 		}
 		in := func(i uint32) bool { return s.samples[i].in>>k&1 != 0 }
 		r := &s.recency
-		if k < speeds {
+		if k < rates {
 			r = &s.grades[k]
 		} else if k == ruleQueues {
 			r = &s.queues.order

@@ -5,6 +5,9 @@ import "math"
 const (
 	// speeds is how many half-lives a frequency is kept for.
 	speeds = 5
+	// rates is how many half-lives objects can be ordered by: rate 2k is what is kept, and
+	// rate 2k+1 lies between that and the next.
+	rates = 2*speeds - 1
 	// octave is 1 in the logarithms to base 2 that frequencies are kept as.
 	octave = 2048
 	// octavesMax is where the logarithms end.
@@ -15,7 +18,7 @@ const (
 
 // halfLives are the half-lives of the frequencies, in uses of the cache for each
 // object that it has room for. Neighbours are a factor of 4 apart: what lies
-// between two is served about as well by one of them.
+// between two is made of them, see frequency.
 var halfLives = [speeds]uint64{2, 8, 32, 128, 512}
 
 // A trait is what is remembered of an object's uses: when the last one was, and
@@ -63,7 +66,7 @@ func plusOne(x int64) uint16 {
 // A scale is the half-lives in uses, for a room.
 type scale struct {
 	room uint64
-	half [speeds]uint64
+	half [rates]uint64
 	loss [speeds]uint64 // what a use takes off the logarithm, in 2^-32
 }
 
@@ -74,9 +77,12 @@ func (s *scale) fit(room int) {
 		return
 	}
 	s.room = r
-	for k := range s.half {
-		s.half[k] = halfLives[k] * r
-		s.loss[k] = octave << 32 / s.half[k]
+	for k, h := range halfLives {
+		s.half[2*k] = h * r
+		s.loss[k] = octave << 32 / s.half[2*k]
+		if 2*k+1 < rates {
+			s.half[2*k+1] = 2 * h * r
+		}
 	}
 }
 
@@ -92,22 +98,22 @@ func (s *scale) use(t *trait, now uint32) {
 	}
 	for k, f := range t.f {
 		x := int64(-32 * octave)
-		if age < 32*s.half[k] {
+		if age < 32*s.half[2*k] {
 			x = max(x, int64(f)-int64(age*s.loss[k]>>32))
 		}
 		t.f[k] = plusOne(x)
 	}
 }
 
-// byAge is the speed of no half-life: only the last use counts.
+// byAge is the rate of no half-life: only the last use counts.
 const byAge = -1
 
-// value orders traits by frequency of speed k, the least first, in uses: how
+// value orders traits by frequency of rate k, the least first, in uses: how
 // much later a single use would have to be for the same.
 func (s *scale) value(t *trait, k int, now uint32) int64 {
 	v := -int64(now - t.stamp())
 	if k != byAge {
-		v += int64(uint64(t.f[k]) * s.half[k] / octave)
+		v += int64(uint64(t.frequency(k)) * s.half[k] / octave)
 	}
 	return v
 }
@@ -115,5 +121,16 @@ func (s *scale) value(t *trait, k int, now uint32) int64 {
 // grades is how many steps of a quarter octave a frequency has.
 const grades = 64
 
-// grade is the step of speed k.
-func (t *trait) grade(k int) uint32 { return min(uint32(t.f[k])/(octave/4), grades-1) }
+// grade is the step of rate k.
+func (t *trait) grade(k int) uint32 { return min(t.frequency(k)/(octave/4), grades-1) }
+
+// frequency is the logarithm of rate k. Between two half-lives that differ by a factor of 4 it
+// is what both together say, such that it loses by age what the one between them, twice the
+// shorter, does: 1/3 of the one and 2/3 of the other.
+func (t *trait) frequency(k int) uint32 {
+	f := uint32(t.f[k/2])
+	if k&1 == 0 {
+		return f
+	}
+	return (f + 2*uint32(t.f[k/2+1])) / 3
+}
