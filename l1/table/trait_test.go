@@ -12,7 +12,7 @@ func plainUse(s *scale, t *trait, now uint32) {
 	age := uint64(now - t.stamp())
 	for k, f := range t.f {
 		x := int64(-32 * octave)
-		if age < 32*s.half[k] {
+		if age < 32*s.half[2*k] {
 			x = max(x, int64(f)-int64(age*s.loss[k]>>32))
 		}
 		d := max(x, -x) >> stepBits
