@@ -104,6 +104,7 @@ func (rec *recovery) survey(cfg *Config) ([]found, error) {
 		case kept > 0 && files[kept-1].head.generation == f.head.generation:
 			f.valid, f.why = false, fmt.Errorf("the same generation as segment %d", files[kept-1].id)
 		case f.head.generation < oldest:
+			// It could not be read when a life began, and all that could was younger: what stood against its records may be gone.
 			f.valid, f.why = false, errors.New("from before what was reclaimed since")
 		default:
 			oldest = max(oldest, f.head.oldest)
