@@ -383,67 +383,6 @@ func (s *sim) complete() {
 	s.l.Done(f.io.ID, res, sum)
 }
 
-func (s *sim) carryOut(f *simIO, fault bool) (res int64, sum uint64) {
-	io := &f.io
-	switch io.Kind {
-	case IORead:
-		if fault {
-			s.readFaults++
-			return []int64{-5, io.Mem.Len - simSector, 0}[s.rng.IntN(3)], 0
-		}
-		n, _ := s.disk.ReadAt(io.Addr.Segment, s.ioMem(io.Mem), io.Addr.Off)
-		return int64(n), 0
-	case IOWrite:
-		some := s.rng.IntN(3)
-		s.disk.write(io.Addr.Segment, s.ioMem(io.Mem), io.Addr.Off, func() bool {
-			return !fault || some == 2 || some == 1 && s.rng.IntN(2) == 0
-		})
-		if fault {
-			return []int64{-5, -28, -30, io.Mem.Len - simSector, 0}[s.rng.IntN(5)], 0
-		}
-		return io.Mem.Len, 0
-	case IOSum:
-		if fault {
-			return -14, 0
-		}
-		return io.Mem.Len, xxh3.Hash(s.ioMem(io.Mem))
-	case IOCopy:
-		if fault {
-			return -14, 0
-		}
-		return int64(copy(s.ioMem(io.Mem), s.ioMem(io.From))), 0
-	case IOSync:
-		if fault {
-			return -5, 0
-		}
-		s.disk.endSync(io.Addr.Segment, f.snap)
-		return 0, 0
-	case IOCreate:
-		if fault || s.createFail {
-			return -28, 0
-		}
-		s.disk.create(s.t, io.Addr.Segment, io.Mem.Len)
-		return 0, 0
-	case IORemove:
-		if fault {
-			return -30, 0
-		}
-		delete(s.disk.files, io.Addr.Segment)
-		return 0, 0
-	case IOSpace:
-		if fault {
-			return -5, 0
-		}
-		free := int64(1 << 40)
-		if s.faults > 0 {
-			free = s.rng.Int64N(2 * s.cfg.Size)
-		}
-		s.l.SetFree(free)
-		return 0, 0
-	}
-	panic("unknown kind")
-}
-
 func (s *sim) run(steps int) {
 	if s.steady {
 		steps *= 4
