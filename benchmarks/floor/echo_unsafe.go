@@ -42,7 +42,7 @@ func serveEpoll(path string, ready func()) error {
 	var events [256]unix.EpollEvent
 	buf := make([]byte, 64<<10)
 	for {
-		n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_WAIT, uintptr(ep), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), ^uintptr(0), 0, 0)
+		n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), ^uintptr(0), 0, 0)
 		if errno == unix.EINTR {
 			safePoint()
 			continue

@@ -33,12 +33,13 @@ func send(fd int, p []byte) error {
 func readable(fd int) error {
 	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 	for {
-		_, _, errno := syscall.RawSyscall(unix.SYS_POLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(patience.Milliseconds()))
+		limit := unix.NsecToTimespec(int64(patience)) // the call leaves in it what is left
+		_, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
 		switch {
 		case errno == unix.EINTR:
 			pause()
 		case errno != 0:
-			return fmt.Errorf("load: poll: %w", errno)
+			return fmt.Errorf("load: ppoll: %w", errno)
 		default:
 			return nil // the receive finds out which, and has a time of its own
 		}
