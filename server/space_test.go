@@ -27,9 +27,7 @@ func TestAHelperTellsWhatTheFileSystemHasFree(t *testing.T) {
 		h.queue(job{kind: jobSpace, op: 7})
 		h.hand()
 		var got []result
-		for end := time.Now().Add(20 * time.Second); len(got) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-			got, _, _ = h.news(nil)
-		}
+		require.Eventually(t, func() bool { got, _, _ = h.news(nil); return len(got) > 0 }, 20*time.Second, time.Millisecond)
 		require.Len(t, got, 1)
 		return got[0]
 	}

@@ -122,8 +122,8 @@ func (e *Engine) leave(c *conn) {
 	}
 }
 
-// cancelWaiting ends what instance x waits for on one connection that is not its own any more, or is hung up, while others
-// are its own.
+// cancelWaiting ends what instance x waits for on one connection that is not its own any more while others are, or is hung up, be it
+// its only one.
 func (e *Engine) cancelWaiting(x uint32, id ConnID) {
 	for p := e.parkedFirst; p != none; {
 		next := e.parked[p].next
