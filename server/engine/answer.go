@@ -104,6 +104,7 @@ func (e *Engine) answerRetrieve(t uint32) {
 	switch {
 	case e.unheard(&r):
 		e.endTransfer(t)
+		e.refuse(&r, proto.StatusNotRegistered) // nobody reads it, but the host waits for as many replies as there were requests
 		return
 	case p.wait.all && p.count < p.wait.keys:
 		st := proto.StatusMiss
