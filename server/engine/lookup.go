@@ -241,7 +241,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 			ok = ref != 0
 			a.wait.short = a.wait.short || short > 0
 			a.wait.capped = a.wait.capped || refused > 0 || short > 0 && pa.turned
-			a.wait.over = a.wait.over || e.overCap(p, refused)
+			a.wait.over = a.wait.over || refused > 0 && e.overCap(p, refused)
 		case ok && st == table.StateLoading:
 			ok = loads && !e.stalled()
 		case ok && st == table.StateStaged:
@@ -251,7 +251,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 			size := e.table.Extent(ref).Len
 			ok = e.mayOwn(i, size)
 			a.wait.capped = a.wait.capped || !ok
-			a.wait.over = a.wait.over || e.overCap(p, size)
+			a.wait.over = a.wait.over || !ok && e.overCap(p, size)
 		}
 		if !ok {
 			if a.wait.mode == proto.ModePrefix {

@@ -282,6 +282,25 @@ func TestARetrieveThatNeverFitsIsTooLarge(t *testing.T) {
 	}
 }
 
+// What is not there is a miss, however much of the rest an instance has already: the same object many times, or one that it may
+// have though it is more than the cap.
+func TestARetrieveOfWhatIsNotThereIsAMiss(t *testing.T) {
+	for _, wait := range []uint32{0, 1000} {
+		w := diskWorld(t, 16, Config{InstanceCap: 2 * slotSize})
+		a := w.worker(1, 100)
+		a.store(slotSize, "k")
+		a.store(3*slotSize, "large")
+		w.settle()
+		for _, keys := range [][]string{{"k", "k", "k", "k", "absent"}, {"large", "absent"}} {
+			in := proto.PrepareRetrieve{Keys: testKeys(keys...), WaitMs: wait}
+			id := a.post(proto.OpPrepareRetrieve, 0, proto.AppendPrepareRetrieve(nil, &in), nil)
+			w.settle()
+			a.answered(id, proto.StatusMiss)
+		}
+		w.baseline()
+	}
+}
+
 func TestInstanceCapAnswersBusy(t *testing.T) {
 	w := newWorld(t, setup{slots: 16})
 	a, b := w.worker(1, 100), w.worker(2, 200)
