@@ -170,6 +170,9 @@ func (e *Engine) lapseOne(entry uint32) {
 		e.counters.PinsExpired++
 		e.memoryFreed = true
 	}
+	if !e.lapsing() {
+		e.memoryFreed = true // who waits may have waited for this, though it gave nothing
+	}
 }
 
 // lapseIfOver ends the pin of an object if its time is over: where many end at the same time, lapse may not have come to it.

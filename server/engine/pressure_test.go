@@ -269,6 +269,30 @@ func TestARequestWaitsForPinsThatAreOver(t *testing.T) {
 	w.check()
 }
 
+// What was pinned and deleted leaves deadlines that end nothing: who waited for them is answered when the last is gone.
+func TestARequestDoesNotWaitForPinsOfWhatWasDeleted(t *testing.T) {
+	const many = 2 * lapseStep
+	w := newWorld(t, setup{slots: many, quiet: true, cfg: Config{Entries: 8 * many, InstanceCap: 1 << 40, Objects: 8 * many, PinBudget: many * slotSize}})
+	a, b := w.worker(1, 100), w.worker(2, 200)
+	keys := names("k", many)
+	a.store(slotSize, keys...)
+	require.EqualValues(t, many, a.pin(hard, time.Second, keys...).Pinned)
+	for part := keys; len(part) > 0; part = part[len(part)/2+len(part)%2:] {
+		a.remove(part[:len(part)/2+len(part)%2]...)
+	}
+	require.Zero(t, w.e.table.Usage().Used)
+	require.NotZero(t, a.prepared(a.prepare(0, slotSize, names("open", many)...)).Transfer)
+	w.now = time.Second
+	id := b.sameTurn(proto.OpPrepareStore, proto.AppendPrepareStore(nil, &proto.PrepareStore{
+		WaitMs: 1000, Sizes: []uint64{slotSize}, Keys: testKeys("new"),
+	}))
+	b.waits(id)
+	w.flush()
+	require.Equal(t, proto.StatusNoSpace, b.prepared(id).Results[0].Status)
+	w.quiet = false
+	w.check()
+}
+
 // While the disk hangs nothing comes by what it has its hands on, be it memory or places in the table: nobody waits for it, and
 // all is as before when it has let go.
 func TestNobodyWaitsForSpillsOfADiskThatHangs(t *testing.T) {
