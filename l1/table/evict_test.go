@@ -44,6 +44,16 @@ func found(tab *Table, n uint64) bool {
 	return ok
 }
 
+// A pool that could be reserved only in part has room for what that part holds.
+func TestTheRoomIsOfThePoolThatThereIs(t *testing.T) {
+	tab := New(Config{Size: 200 * Unit, MaxObjects: 1000, Seed: 7})
+	tab.Grow(100 * Unit)
+	for n := range uint64(100) {
+		put(t, tab, n, Unit)
+	}
+	require.Equal(t, 100, tab.room())
+}
+
 func TestOldestGoesFirstAndATouchSavesIt(t *testing.T) {
 	tab := newTable(40, 100)
 	refs := map[uint64]Ref{}

@@ -249,7 +249,7 @@ func (t *Table) Chain() { t.policy.chain() }
 func (t *Table) room() int {
 	most := len(t.objects) - 1
 	if used := t.memory.Ready() - t.memory.FreeBytes(); used > 0 {
-		most = min(most, int(float64(t.sums.objects)*float64(min(t.memory.Size(), t.trimmed))/float64(used)))
+		most = min(most, int(float64(t.sums.objects)*float64(min(t.memory.Ready(), t.trimmed))/float64(used)))
 	}
 	return max(most, 1)
 }
