@@ -270,7 +270,13 @@ func (e *Engine) part(x uint32, s instState) {
 // still bound to it know by its generation that it has ended.
 func (e *Engine) join(x uint32) {
 	i := &e.insts[x]
-	if i.state != instDraining && i.state != instDetached || i.first != none || i.parked != 0 || i.fencing.requests != 0 {
+	if i.state != instDraining && i.state != instDetached || i.first != none || i.parked != 0 {
+		return
+	}
+	if i.fencing.requests != 0 {
+		if i.state == instDraining {
+			e.unwatch(x) // its process can touch nothing of it: it may be another instance by now, and is not to be killed for this one
+		}
 		return
 	}
 	if i.staged != 0 || i.held != 0 || i.quarantined != 0 || i.entries != 0 || i.open != 0 {
@@ -280,13 +286,18 @@ func (e *Engine) join(x uint32) {
 	if i.state == instDetached {
 		i.moveTo(instDraining)
 	}
-	if i.watched {
-		e.host.Unwatch(e.watchID(x))
-		i.watched = false
-	}
+	e.unwatch(x)
 	e.timers.clear(e.silence(x))
 	e.claims.move(i.owner, 0, -1)
 	e.leaveSpace(i.space)
 	i.name = ""
 	i.moveTo(instFree)
+}
+
+// unwatch is for an instance whose process has nothing of it any more.
+func (e *Engine) unwatch(x uint32) {
+	if i := &e.insts[x]; i.watched {
+		e.host.Unwatch(e.watchID(x))
+		i.watched = false
+	}
 }

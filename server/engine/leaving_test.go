@@ -314,3 +314,29 @@ func TestOneLifeThatCannotBeKilledIsSaid(t *testing.T) {
 	w.dies(100)
 	w.baseline()
 }
+
+// A process that has ended an instance while its deletes wait for the disk has nothing of it any more: whoever has that id
+// killed does not kill the process, which may be another instance by now.
+func TestAnInstanceThatEndedIsNotKilledForItsDeletes(t *testing.T) {
+	w := diskWorld(t, 16, Config{})
+	a, operator := w.worker(1, 100), w.connect(900)
+	a.store(slotSize, "x")
+	w.settle()
+	deletion := a.remove("x")
+	a.waits(deletion) // the disk is slow
+	require.Equal(t, proto.StatusOK, a.call(proto.OpUnregister, 0, nil, nil).h.Status)
+	require.Equal(t, proto.StatusOK, a.register(2, "space", proto.TransportShared).h.Status)
+	require.Len(t, w.watches, 1, "the second life's")
+	_, st := operator.evict(1, true)
+	require.Equal(t, proto.StatusOK, st)
+	require.Empty(t, w.killed)
+	list := operator.instances()
+	require.Len(t, list, 2)
+	for _, i := range list {
+		require.Equal(t, i.ID == 2, i.State == proto.InstanceLive)
+	}
+	w.settle()
+	a.answered(deletion, proto.StatusOK)
+	require.Len(t, operator.instances(), 1)
+	w.baseline()
+}
