@@ -80,6 +80,7 @@ type instance struct {
 	staged      int64         // bytes of slots it may write
 	held        int64         // bytes it keeps from eviction
 	quarantined int64         // bytes it may still touch though it must not
+	written     int64         // of staged and quarantined, bytes of slots that it writes or wrote; the rest is held
 	name        string
 }
 
@@ -115,10 +116,12 @@ func (e *Engine) overCap(p *transfer, size int64) bool {
 	return p.bytes > 0 && p.bytes+size > e.cfg.InstanceCap
 }
 
-// counted notes that i has so many entries more, and so many bytes of staged, held and quarantined slots; less if they are negative.
-func (e *Engine) counted(i *instance, entries int32, bytes int64) {
+// counted notes that i has so many entries more, and so many bytes of slots to write or of holds; less if they are negative.
+// Quarantine changes neither.
+func (e *Engine) counted(i *instance, entries int32, written, held int64) {
 	i.entries += uint32(entries)
-	e.claims.counted(i.claim, uint32(entries), bytes)
+	i.written += written
+	e.claims.counted(i.claim, uint32(entries), written, held)
 }
 
 // watchID names the instance to the host.
@@ -279,7 +282,7 @@ func (e *Engine) join(x uint32) {
 		}
 		return
 	}
-	if i.staged != 0 || i.held != 0 || i.quarantined != 0 || i.entries != 0 || i.open != 0 {
+	if i.owned() != 0 || i.written != 0 || i.entries != 0 || i.open != 0 {
 		panic(fmt.Sprintf("engine: instance %d ends with %d bytes staged, %d held, %d quarantined, %d entries, %d transfers",
 			i.id, i.staged, i.held, i.quarantined, i.entries, i.open))
 	}

@@ -100,7 +100,10 @@ func (e *Engine) checkClaims() error {
 	}
 	for x := range e.insts {
 		if i := &e.insts[x]; i.state != instFree {
-			add(i.owner, claim{insts: 1, transfers: i.open, entries: i.entries, parked: i.parked, fences: i.fencing.requests, bytes: i.owned()})
+			add(i.owner, claim{
+				insts: 1, transfers: i.open, entries: i.entries, parked: i.parked, fences: i.fencing.requests,
+				written: i.written, held: i.owned() - i.written,
+			})
 			if at, ok := e.claims.of[i.owner]; !ok || at != i.claim {
 				return fmt.Errorf("engine: instance %d counts for owner %d, and its owner is %d", i.id, i.claim, at)
 			}
@@ -136,7 +139,7 @@ func (e *Engine) checkInstances(map[table.Ref]uint32) error {
 		if i.present() && e.instanceByID(i.id, i.space) != uint32(x) {
 			return fmt.Errorf("engine: two instances have the id %d in one namespace", i.id)
 		}
-		var staged, held, quarantined int64
+		var staged, held, quarantined, written int64
 		var entries, transfers uint32
 		prev := none
 		for t := i.first; t != none; t = e.transfers[t].instNext {
@@ -153,6 +156,9 @@ func (e *Engine) checkInstances(map[table.Ref]uint32) error {
 			default:
 				held += p.bytes
 			}
+			if p.kind == kindStore {
+				written += p.bytes
+			}
 			entries += p.count
 			transfers++
 			prev = t
@@ -161,9 +167,9 @@ func (e *Engine) checkInstances(map[table.Ref]uint32) error {
 		if entries != i.entries || transfers != i.open {
 			return fmt.Errorf("engine: instance %d counts %d transfers with %d entries; it has %d with %d", i.id, i.open, i.entries, transfers, entries)
 		}
-		if staged != i.staged || held != i.held || quarantined != i.quarantined || prev != i.last {
-			return fmt.Errorf("engine: instance %d counts %d staged, %d held, %d quarantined; it has %d, %d, %d",
-				i.id, i.staged, i.held, i.quarantined, staged, held, quarantined)
+		if staged != i.staged || held != i.held || quarantined != i.quarantined || written != i.written || prev != i.last {
+			return fmt.Errorf("engine: instance %d counts %d staged, %d held, %d quarantined, %d written; it has %d, %d, %d, %d",
+				i.id, i.staged, i.held, i.quarantined, i.written, staged, held, quarantined, written)
 		}
 	}
 	if err := e.checkClaims(); err != nil {

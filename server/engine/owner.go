@@ -30,7 +30,8 @@ type claim struct {
 	entries   uint32 // of them
 	parked    uint32 // waiting requests
 	fences    uint32 // deletes and clears under way
-	bytes     int64  // staged, held and quarantined
+	written   int64  // bytes of slots that are written, or were and are quarantined
+	held      int64  // bytes kept from eviction, quarantined or not: those of an object for each hold
 }
 
 // add adds what is to be had in the one sum and in the other.
@@ -41,7 +42,8 @@ func (c *claim) add(d claim) {
 	c.entries += d.entries
 	c.parked += d.parked
 	c.fences += d.fences
-	c.bytes += d.bytes
+	c.written += d.written
+	c.held += d.held
 }
 
 // claims are what owners have, by index. Those who registered never give way to others, so one alone must not have
@@ -85,12 +87,14 @@ func (s *claims) change(x uint32, d claim) {
 }
 
 // counted is change for what changes with each key of a request.
-func (s *claims) counted(x, entries uint32, bytes int64) {
+func (s *claims) counted(x, entries uint32, written, held int64) {
 	c := &s.list[x]
 	c.entries += entries
-	c.bytes += bytes
+	c.written += written
+	c.held += held
 	s.sum.entries += entries
-	s.sum.bytes += bytes
+	s.sum.written += written
+	s.sum.held += held
 }
 
 // claimOf is what an owner has.
@@ -120,20 +124,21 @@ func (e *Engine) crowdsInstances(c *conn) bool {
 // exceeds says that i must not have one more entry, of size bytes, for the sake of others: it has what one may have of the pool, or
 // its owner has, with all its instances together, and three quarters are taken; or the owner has half of the entries.
 //
-// What many hold is taken once, however many leases are on it. So an instance has no more than it alone has to write, and what is held
-// in all; and what is taken is what the table says, not the sum of what owners have.
+// What many hold is taken once, however many leases are on it. So an instance, or an owner, has no more than it alone has to write, and
+// what is held in all; and what is taken is what the table says, not the sum of what owners have.
 func (e *Engine) exceeds(i *instance, size int64) bool {
 	mine, all := &e.claims.list[i.claim], &e.claims.sum
 	if crowds(mine.entries, all.entries, min(e.cfg.Entries, e.cfg.Objects)) {
 		return true
 	}
-	if mine.bytes+size <= e.cfg.InstanceCap {
+	if mine.written+mine.held+size <= e.cfg.InstanceCap {
 		return false
 	}
 	u := e.table.Usage()
-	own := i.staged + i.quarantined + min(i.held, u.Held)
+	own := i.written + min(i.owned()-i.written, u.Held)
+	ours := mine.written + min(mine.held, u.Held)
 	taken := u.Staged + u.Quarantined + u.Held
-	return own > 0 && own+size > e.cfg.InstanceCap || mine.bytes > 0 && taken+size > e.size/4*3
+	return own > 0 && own+size > e.cfg.InstanceCap || ours > 0 && ours+size > e.cfg.InstanceCap && taken+size > e.size/4*3
 }
 
 // crowdsTransfers says that the owner of i must not have one more transfer, for the sake of others.

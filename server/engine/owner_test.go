@@ -220,6 +220,14 @@ func TestWhatManyLeasesHoldIsTakenOnce(t *testing.T) {
 				leases = append(leases, out.Lease)
 			}
 			require.EqualValues(t, 6*slotSize, w.e.table.Usage().Held)
+
+			other := w.worker(100, 200)
+			much := other.prepared(other.prepare(0, slotSize, names("much", 7)...))
+			require.Equal(t, proto.StatusReserved, much.Results[6].Status)
+			again := mine[0].found(mine[0].lookup(proto.LookupHold|proto.LookupSlots, 0, prefix...))
+			require.EqualValues(t, len(prefix), again.Hits, "nothing more is taken, though others have most of the rest")
+			require.Equal(t, proto.StatusOK, mine[0].release(again.Lease))
+			require.Equal(t, proto.StatusOK, other.abort(much.Transfer))
 			got, st := mine[0].retrieve(proto.PrepareRetrieve{Lease: leases[0], Count: 6})
 			require.Equal(t, proto.StatusOK, st)
 
@@ -234,6 +242,24 @@ func TestWhatManyLeasesHoldIsTakenOnce(t *testing.T) {
 			w.baseline()
 		})
 	}
+}
+
+// Leases of a connection that was lost are quarantined, and hold what they held once.
+func TestLeasesOfALostConnectionAreTakenOnce(t *testing.T) {
+	w := newWorld(t, setup{slots: 16})
+	a := w.worker(1, 7)
+	prefix := names("p", 6)
+	a.store(slotSize, prefix...)
+	for range 2 {
+		require.EqualValues(t, 6, a.found(a.lookup(proto.LookupHold|proto.LookupSlots, 0, prefix...)).Hits)
+	}
+	a.close()
+	require.EqualValues(t, 12*slotSize, w.e.insts[0].quarantined)
+	a = w.worker(1, 7)
+	require.EqualValues(t, 12*slotSize, w.e.insts[0].quarantined, "it is the same instance")
+	require.EqualValues(t, 6, a.found(a.lookup(proto.LookupHold|proto.LookupSlots, 0, prefix...)).Hits)
+	w.dies(7)
+	w.baseline()
 }
 
 // A writer whose stores time out over and over has ever more of the pool: what is quarantined counts for what one may have, and for what

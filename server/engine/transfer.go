@@ -240,10 +240,11 @@ func (e *Engine) addEntry(t uint32, ref table.Ref, s entryState, pos uint32) uin
 	p.count++
 	p.bytes += q.size
 	i := &e.insts[p.inst]
-	e.counted(i, 1, q.size)
 	if s == entryStaged {
+		e.counted(i, 1, q.size, 0)
 		i.staged += q.size
 	} else {
+		e.counted(i, 1, 0, q.size)
 		i.held += q.size
 		e.table.Hold(ref)
 	}
@@ -302,7 +303,11 @@ func (e *Engine) freeEntry(p *transfer, n uint32) {
 		e.table.Release(q.ref)
 	}
 	e.memoryFreed = true
-	e.counted(i, -1, -q.size)
+	if q.state == entryStaged {
+		e.counted(i, -1, -q.size, 0)
+	} else {
+		e.counted(i, -1, 0, -q.size)
+	}
 	p.count--
 	p.bytes -= q.size
 	q.moveTo(entryFree)
@@ -345,7 +350,7 @@ func (e *Engine) publishEntries(t uint32, sums []uint64) (published uint32) {
 			e.stored(q.ref)
 		}
 		i.staged -= q.size
-		e.counted(i, -1, -q.size)
+		e.counted(i, -1, -q.size, 0)
 		p.count--
 		p.bytes -= q.size
 		q.moveTo(entryFree)
