@@ -175,8 +175,7 @@ func (e *Engine) acquireOrPark(a *acquisition, body []byte) {
 	e.origins = origins{}
 	a.from = &e.origins
 	if short := e.acquire(t, a, patience{wait: a.until > e.now, behind: true, load: true}); short > 0 {
-		had := e.memoryOf(t)
-		e.freeEntries(t, e.transfers[t].first)
+		had := e.handBack(t)
 		if n := e.park(&a.wait.req, a.inst, none, a.layout, a.until, body); n != none {
 			e.parked[n].from = e.origins
 			e.mustFree(n, had, short)

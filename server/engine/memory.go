@@ -155,12 +155,24 @@ func (e *Engine) sparing(size int64) bool {
 // by bit: each try walks all its keys.
 const retryParts = 16
 
-// memoryOf is how many bytes of the pool the objects of transfer t take.
-func (e *Engine) memoryOf(t uint32) (bytes int64) {
+// handBack frees the entries of transfer t, and says how many bytes can be had by that, now or when the work under way has ended:
+// what others hold, or is pinned hard, is not among what comes free for who waits.
+func (e *Engine) handBack(t uint32) int64 {
+	var loads int64 // of those that others wait for, too, the others keep what is read
 	for n := e.transfers[t].first; n != none; n = e.entries[n].next {
-		bytes += table.Footprint(e.entries[n].size)
+		if q := &e.entries[n]; q.state == entryWaiting && e.table.Holds(q.ref) == 1 {
+			loads += table.Footprint(q.size)
+		}
 	}
-	return bytes
+	before := e.table.Usage()
+	e.freeEntries(t, e.transfers[t].first)
+	after := e.table.Usage()
+	return loads + comes(&after) - comes(&before)
+}
+
+// comes is how many bytes are free, or can be evicted now or when the disk has them.
+func comes(u *table.Usage) int64 {
+	return toBeHad(u) + u.Yielding + u.Unspilled + u.Spilling + u.Softening
 }
 
 // mustFree notes what waiting request n needs: the memory that it had and gave back, which may be counted among what is to

@@ -225,7 +225,7 @@ func (e *Engine) tryAcquire(a *acquisition, n uint32, wait bool) bool {
 	a.from = &e.parked[n].from
 	wait = wait && e.parked[n].tries < triesMax
 	if short := e.acquire(t, a, patience{wait: wait}); short > 0 {
-		had := e.memoryOf(t)
+		had := e.handBack(t)
 		e.endTransfer(t)
 		e.mustFree(n, had, short)
 		return false

@@ -337,3 +337,38 @@ func TestALoadDoesNotEvictTheRestOfItsRequest(t *testing.T) {
 	require.EqualValues(t, 3, out.FromMemory)
 	require.Zero(t, a.found(a.lookup(0, 0, "other")).FromMemory)
 }
+
+// A lookup of what others hold, and of more that is on disk, waits for memory for the rest alone: the others' does not come free by
+// what it waits for. What else is released meanwhile is no reason to try it again.
+func TestWhatOthersHoldIsNotWaitedFor(t *testing.T) {
+	w := diskWorld(t, 16, Config{InstanceCap: math.MaxInt64})
+	a, b, c := w.worker(1, 100), w.worker(2, 200), w.worker(3, 300)
+	tail, prefix, unrelated := names("t", 4), names("p", 6), names("u", 6)
+	b.store(slotSize, tail...)
+	w.settle()
+	var leases []uint64
+	for _, keys := range [][]string{prefix, unrelated} {
+		b.store(slotSize, keys...)
+		w.settle()
+		leases = append(leases, b.found(b.lookup(proto.LookupHold|proto.LookupSlots, 0, keys...)).Lease)
+	}
+	b.store(slotSize, names("dirty", 4)...) // in the place of the tail; the disk is slow
+	id := a.lookup(proto.LookupHold|proto.LookupLoad|proto.LookupSlots, time.Hour, append(prefix, tail...)...)
+	a.waits(id)
+	for range 300 {
+		c.release(c.found(c.lookup(proto.LookupHold, 0, unrelated...)).Lease)
+		a.waits(id)
+	}
+	require.LessOrEqual(t, w.e.parked[w.e.parkedFirst].tries, 2)
+	newcomer := c.prepare(time.Hour, slotSize, "new")
+	c.waits(newcomer)
+	w.settle()
+	out := a.found(id)
+	require.EqualValues(t, 10, out.Hits)
+	require.Equal(t, proto.StatusOK, a.release(out.Lease))
+	require.Equal(t, proto.StatusNoSpace, c.prepared(newcomer).Results[0].Status, "it lined up, and all is held now")
+	for _, l := range leases {
+		require.Equal(t, proto.StatusOK, b.release(l))
+	}
+	w.baseline()
+}
