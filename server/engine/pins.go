@@ -61,6 +61,7 @@ func (e *Engine) onPin(c *conn, r *request, body []byte) {
 		}
 		out.Results = append(out.Results, st)
 	}
+	e.table.Chain() // else these uses would count as the end of the chain before
 	for i := len(e.refs); i > 0; i-- {
 		e.touch(e.refs[i-1])
 	}
