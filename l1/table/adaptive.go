@@ -121,7 +121,7 @@ func (p *adaptive) evict(i, hash uint32) {
 	if p.shadow.rule(&p.scale) != ruleQueues && p.queues.demote() {
 		p.ghosts.evictions.tick(p.scale.room, turnSteps)
 	}
-	p.ghosts.put(hash, &p.traits[i], small, &p.scale, 4, p.now)
+	p.ghosts.put(hash, &p.traits[i], small, &p.scale, ghostRate, p.now)
 }
 
 func (p *adaptive) forget(hash uint32) {

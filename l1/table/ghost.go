@@ -13,6 +13,8 @@ const (
 	// staleRooms is how many rooms of uses make what the small queue evicted
 	// forgotten there, before the time of that comes round again.
 	staleRooms = 32
+	// ghostRate is the rate by which it is told which evicted object is worth the least: of the half-lives that are kept the middle one.
+	ghostRate = speeds - 1
 
 	tagBits, timeBits, turnBits, gradeBits = 13, 12, 9, 6
 
