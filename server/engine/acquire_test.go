@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -179,6 +180,39 @@ func TestALookupThatIsTriedAgainUsesEachObjectOnce(t *testing.T) {
 		w.settle()
 	}
 	require.False(t, w.resident("there"), "it was used once since it was stored: twice, and it stays")
+}
+
+// What comes behind the first key that is read from disk is used once by each lookup, like what comes before it: what was used
+// more often outlives it.
+func TestALookupUsesWhatIsBehindItsLoadsOnce(t *testing.T) {
+	const lookups = 4
+	for name, ask := range map[string]func(cold string) []string{
+		"behind": func(cold string) []string { return []string{cold, "less"} },
+		"before": func(cold string) []string { return []string{"less", cold} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := diskWorld(t, 16, Config{InstanceCap: math.MaxInt64, Policy: table.PolicyAdaptive})
+			w.quiet = true
+			a := w.worker(1, 100)
+			cold := names("cold", lookups)
+			w.toDisk(a, slotSize, cold...)
+			a.store(slotSize, "more", "less")
+			for i, k := range cold {
+				for range 1 + i%2 {
+					require.Equal(t, 1, a.hits("more"))
+				}
+				id := a.lookup(proto.LookupLoad, time.Hour, ask(k)...)
+				w.settle()
+				require.EqualValues(t, 2, a.found(id).Hits)
+			}
+			for i := 0; w.resident("less"); i++ {
+				require.True(t, w.resident("more"))
+				a.store(slotSize, fmt.Sprint("new", i))
+				w.settle()
+			}
+			require.True(t, w.resident("more"))
+		})
+	}
 }
 
 // What is being read from disk is on disk: who wants to store it need not.

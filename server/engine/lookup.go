@@ -229,7 +229,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 		case !ok && loads:
 			if !a.from.spared { // a load must not evict what comes behind it in this request
 				e.settleUses()
-				e.touchTail(key, keys[pos+1:], false)
+				e.touchTail(key, keys[pos+1:])
 				a.from.spared = true
 			}
 			e.settleUses() // nor what has come
@@ -260,7 +260,7 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 		}
 		if e.table.State(ref) == table.StateReady {
 			n := e.addEntry(t, ref, entryHeld, uint32(pos))
-			if pos >= a.from.known {
+			if pos >= a.from.known && !a.from.spared { // touchTail has used what is behind the first load
 				e.uses.refs = append(e.uses.refs, ref)
 			}
 			e.entries[n].fromDisk = a.from.note(pos, false)
@@ -274,10 +274,8 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 	return 0
 }
 
-// touchTail makes those of the keys that are in memory the most recently used, the last first. apart: each stands for itself,
-// and is used by that.
-func (e *Engine) touchTail(key table.Key, keys []proto.Key, apart bool) {
-	e.table.Chain()
+// touchTail uses those of the keys that are in memory, the last first. Each stands for itself.
+func (e *Engine) touchTail(key table.Key, keys []proto.Key) {
 	for n := len(keys); n > 0; {
 		from := (n - 1) / windowKeys * windowKeys
 		refs := e.tail[:n-from]
@@ -287,13 +285,9 @@ func (e *Engine) touchTail(key table.Key, keys []proto.Key, apart bool) {
 			if i%table.Batch == 0 {
 				e.table.Ahead(refs, i)
 			}
-			switch {
-			case ref == 0:
-			case apart:
+			if ref != 0 {
 				e.table.Chain()
 				e.touch(ref)
-			default:
-				e.table.Touch(ref)
 			}
 		}
 		n = from

@@ -57,7 +57,7 @@ func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.
 	p := &e.transfers[t]
 	first := len(out.Results)
 	if pa.behind { // it is new: who stores what exists has computed it, so that it was in demand, and what is new must not evict it
-		e.touchTail(table.Key{Namespace: p.space, Layout: l.id}, in.Keys, true)
+		e.touchTail(table.Key{Namespace: p.space, Layout: l.id}, in.Keys)
 	}
 	for i := first; i < len(in.Keys); i++ {
 		res := proto.StoreResult{}
