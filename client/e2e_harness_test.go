@@ -20,7 +20,7 @@ import (
 
 	"github.com/slotcache/slotcache/client"
 	"github.com/slotcache/slotcache/l1"
-	"github.com/slotcache/slotcache/mounttest"
+	"github.com/slotcache/slotcache/l1/mounttest"
 	"github.com/slotcache/slotcache/ring"
 	"github.com/slotcache/slotcache/ring/ringtest"
 	"github.com/slotcache/slotcache/server"

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/slotcache/slotcache/mounttest"
+	"github.com/slotcache/slotcache/l1/mounttest"
 )
 
 // With these set the test binary is a server: it opens a named pool, populates

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slotcache/slotcache/l1/mounttest"
 	"github.com/slotcache/slotcache/l2"
-	"github.com/slotcache/slotcache/mounttest"
 	"github.com/slotcache/slotcache/ring"
 	"github.com/slotcache/slotcache/ring/ringtest"
 )

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/slotcache/slotcache/cmd/cmdtest"
+	"github.com/slotcache/slotcache/l1/mounttest"
 	"github.com/slotcache/slotcache/l2"
-	"github.com/slotcache/slotcache/mounttest"
 )
 
 // A rotting is a store whose files lose bits, and what it must hold.

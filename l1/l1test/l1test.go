@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/slotcache/slotcache/mounttest"
+	"github.com/slotcache/slotcache/l1/mounttest"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/slotcache/slotcache/mounttest"
+	"github.com/slotcache/slotcache/l1/mounttest"
 )
 
 // Disk returns the root of a file system of its own, of size bytes: ext4 on a loop device if

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/slotcache/slotcache/l1/mounttest"
 	"github.com/slotcache/slotcache/l2/segdir"
 	"github.com/slotcache/slotcache/l2/seglog"
-	"github.com/slotcache/slotcache/mounttest"
 )
 
 // smallDisk returns a directory on a file system of its own of 4 MiB.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slotcache/slotcache/l1/mounttest"
 	"github.com/slotcache/slotcache/l2/segdir"
-	"github.com/slotcache/slotcache/mounttest"
 )
 
 // holdVariable makes the test binary hold the directory that it names.
