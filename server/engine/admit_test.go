@@ -95,6 +95,34 @@ func TestWhatIsPinnedIsWritten(t *testing.T) {
 	}
 }
 
+// What a flush settles, or uses itself, is asked about in that flush: there need not be another one.
+func TestAUseThatAFlushSettlesIsAskedAbout(t *testing.T) {
+	const long = usesFew + 1
+	w := diskWorld(t, 4*long, Config{Admit: AdmitTinyLFU, InstanceCap: math.MaxInt64})
+	a := w.worker(1, 100)
+	many := names("k", long)
+	a.store(slotSize, many...)
+	w.settle()
+	require.EqualValues(t, long, w.e.counters.AdmitRefused)
+	w.mute = true
+	a.store(slotSize, "last")
+	require.Len(t, w.opinions, 1)
+	require.Equal(t, long-2, a.hits(many[:long-2]...)) // a second sighting of all but two
+	opinion := w.opinions[0]
+	w.events, w.opinions, w.mute = w.opinions[1:], nil, false
+	opinion.Now = w.now
+	w.e.Step(&opinion) // one is refused when its turn comes, in the flush of this turn
+	in := proto.Lookup{Mode: proto.ModePrefix, Group: 1, Keys: testKeys(many...)}
+	a.post(proto.OpLookup, 0, proto.AppendLookup(nil, &in), nil)
+	w.settle()
+	for _, k := range many {
+		require.True(t, w.onDiskNow(a, k), k)
+	}
+	require.False(t, w.onDiskNow(a, "last"))
+	require.Zero(t, w.e.counters.AdmitLate)
+	w.baseline()
+}
+
 // An opinion that does not come in time is no reason to wait, and is none to refuse.
 func TestALateOpinionMeansAdmit(t *testing.T) {
 	w := diskWorld(t, 64, Config{Admit: AdmitTinyLFU, InstanceCap: math.MaxInt64})

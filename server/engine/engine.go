@@ -240,7 +240,6 @@ func (e *Engine) Flush(now time.Duration) {
 		e.drainOutcomes()
 		e.watchDisk()
 	}
-	e.askHost()
 	e.spill()
 	e.retryParked()
 	if e.log == nil {
@@ -251,6 +250,7 @@ func (e *Engine) Flush(now time.Duration) {
 	if e.drainOutcomes() {
 		e.again = true // memory may be free, and room in the log's queue
 	}
+	e.askHost() // behind all that uses objects: no later turn need come
 }
 
 // diskATurn bounds the bytes that are given to the disk in a turn: the kernel takes a tenth of a millisecond to begin an I/O, and

@@ -177,6 +177,7 @@ func (w *world) step(ev Event) {
 
 func (w *world) flush() {
 	w.e.Flush(w.now)
+	require.Negative(w.t, w.e.admission.filling, "sightings that nobody was asked about")
 	w.check()
 }
 
