@@ -339,7 +339,7 @@ func (m *model) compare() {
 			want.Quarantined += bytes
 		case StateFree:
 		}
-		if o.holds > 0 {
+		if o.holds > 1 || o.holds == 1 && !o.spilling {
 			want.Held += bytes
 		}
 		if o.dirty {

@@ -41,6 +41,9 @@ func (o *object) plain() bool {
 	return o.state == StateReady && o.pin == PinNone && !o.dirty && !o.spilling
 }
 
+// held says whether anybody but the disk holds an object.
+func (o *object) held() bool { return o.holds > 1 || o.holds == 1 && !o.spilling }
+
 // cleaning says whether the end of a spill, under way or yet to begin, is all that an object
 // waits for to be free, or to go if its pin lets it.
 func (o *object) cleaning() bool {

@@ -11,7 +11,7 @@ type Usage struct {
 	Resident    int64 // bytes of ready objects
 	Doomed      int64 // bytes of deleted objects that wait for their last release
 	Quarantined int64 // bytes of writers that lost them
-	Held        int64 // bytes of objects with holds, in whatever state
+	Held        int64 // bytes of objects with holds, in whatever state; that the disk reads one does not count
 	Dirty       int64 // of Resident, bytes that the disk has not
 	Unspilled   int64 // of Dirty, bytes that can be had once the disk has them; it does not read them yet
 	Spilling    int64 // of Resident and Doomed, bytes that can be had once the disk has read them
@@ -77,7 +77,7 @@ func (s *sums) add(o *object, size, n int64) {
 	bytes := n * Footprint(size)
 	s.objects += int(n)
 	s.state[o.state] += bytes
-	if o.holds > 0 {
+	if o.held() {
 		s.held += bytes
 	}
 	if o.dirty {

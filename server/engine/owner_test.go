@@ -244,6 +244,32 @@ func TestWhatManyLeasesHoldIsTakenOnce(t *testing.T) {
 	}
 }
 
+// What the disk reads is nobody's: it comes free by itself, and counts neither for what an instance has nor for what is taken.
+func TestWhatIsOnItsWayToDiskIsHeldByNobody(t *testing.T) {
+	w := diskWorld(t, 64, Config{InstanceCap: 16 * slotSize})
+	a, other := w.worker(1, 7), w.worker(100, 200)
+	prefix := names("p", 6)
+	a.store(slotSize, prefix...)
+	w.settle()
+	for range 4 {
+		require.EqualValues(t, 6, a.found(a.lookup(proto.LookupHold|proto.LookupSlots, 0, prefix...)).Hits)
+	}
+	other.store(slotSize, names("new", 16)...)
+	other.store(slotSize, names("newer", 16)...)
+	require.Equal(t, 32, w.e.spilling)
+	require.EqualValues(t, 6*slotSize, w.e.table.Usage().Held)
+	require.EqualValues(t, 6, a.found(a.lookup(proto.LookupHold|proto.LookupSlots, 0, prefix...)).Hits, "it has what it had")
+
+	for n := range 2 { // more than the cap for one process, and no three quarters of the pool
+		c := w.worker(uint64(n+2), 7)
+		out := c.prepared(c.prepare(0, slotSize, names(fmt.Sprint("own", n, "-"), 8)...))
+		require.Equal(t, proto.StatusReserved, out.Results[7].Status)
+	}
+	w.dies(7)
+	w.settle()
+	w.baseline()
+}
+
 // Leases of a connection that was lost are quarantined, and hold what they held once.
 func TestLeasesOfALostConnectionAreTakenOnce(t *testing.T) {
 	w := newWorld(t, setup{slots: 16})
