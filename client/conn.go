@@ -74,7 +74,7 @@ type Conn struct {
 	link   atomic.Pointer[link]
 	base   context.Context // ends with Close
 	cancel context.CancelFunc
-	worker atomic.Bool // a Worker uses this connection
+	worker atomic.Pointer[Worker] // uses this connection, or is about to; nil: none
 }
 
 // Dial connects to the server at addr, "unix:PATH" or "tcp:HOST:PORT", and greets it. It
@@ -147,8 +147,18 @@ func (c *Conn) Server() string { return c.link.Load().hello.Server }
 func (c *Conn) Boot() uint64 { return c.link.Load().boot }
 
 // Close closes the connection; the server gives back whatever hangs on it. Calls under
-// way end with [ErrClosed]. The second Close does nothing.
+// way end with [ErrClosed]. Where a [Worker] uses it that is closed, as by [Worker.Close]. The
+// second Close does nothing.
 func (c *Conn) Close() error {
+	c.cancel()
+	if w := c.worker.Load(); w != nil && w.session.Load() != nil {
+		return w.Close()
+	}
+	return c.closeLink()
+}
+
+// closeLink closes the connection at once.
+func (c *Conn) closeLink() error {
 	c.cancel()
 	_ = c.lock.acquire(context.Background(), nil) // whoever connects just now stops; can't fail
 	defer c.lock.release()

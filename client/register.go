@@ -76,10 +76,10 @@ func (c *Conn) Register(ctx context.Context, reg Registration) (*Worker, error) 
 	if err != nil {
 		return nil, err
 	}
-	if !c.worker.CompareAndSwap(false, true) {
+	w := &Worker{conn: c, reg: x, lock: newSemaphore(), quiet: make(chan struct{}, 1)}
+	if !c.worker.CompareAndSwap(nil, w) {
 		return nil, errors.New("client: the connection has a worker already")
 	}
-	w := &Worker{conn: c, reg: x, lock: newSemaphore()}
 	w.base, w.cancel = context.WithCancel(c.base)
 	err = c.attempt(ctx, func(l *link) error {
 		s, err := w.attach(ctx, l)
@@ -90,8 +90,11 @@ func (c *Conn) Register(ctx context.Context, reg Registration) (*Worker, error) 
 	})
 	if err != nil {
 		w.cancel()
-		c.worker.Store(false)
+		c.worker.Store(nil)
 		return nil, err
+	}
+	if c.base.Err() != nil { // closed just now, perhaps without a look at this worker
+		return nil, errors.Join(ErrClosed, w.Close())
 	}
 	return w, nil
 }
@@ -125,19 +128,19 @@ type mappingError struct{ err error }
 // Error says why.
 func (e *mappingError) Error() string { return e.err.Error() }
 
-// register registers once, with the transport wanted.
-func (w *Worker) register(ctx context.Context, l *link, want proto.Transport) (*session, error) {
+// request makes one registration, with the transport wanted. The descriptor, or -1, is the
+// caller's. The call ends with ErrClosed when stop is closed.
+func (w *Worker) request(ctx context.Context, l *link, want proto.Transport, stop <-chan struct{}) (x proto.RegisterReply, fd int, err error) {
 	req := *w.reg
 	req.Want = want
 	c := newCall(proto.OpRegister)
 	c.frame = proto.AppendRegister(c.frame, &req)
-	c.stop = w.base.Done()
+	c.stop = stop
 	if err := l.roundTrip(ctx, c); err != nil {
-		return nil, err
+		return x, -1, err
 	}
-	var x proto.RegisterReply
-	err := proto.ParseRegisterReply(c.body, &x)
-	fd := c.fd
+	err = proto.ParseRegisterReply(c.body, &x)
+	fd = c.fd
 	c.free()
 	switch {
 	case err != nil:
@@ -148,7 +151,21 @@ func (w *Worker) register(ctx context.Context, l *link, want proto.Transport) (*
 	}
 	if err != nil {
 		closeFD(fd)
-		return nil, l.broken(proto.OpRegister, "%v", err)
+		return x, -1, l.broken(proto.OpRegister, "%v", err)
+	}
+	return x, fd, nil
+}
+
+// register registers once, with the transport wanted.
+func (w *Worker) register(ctx context.Context, l *link, want proto.Transport) (*session, error) {
+	id := identity{boot: l.boot, instance: w.reg.Instance}
+	if err := present.enter(ctx, id, w); err != nil {
+		return nil, err
+	}
+	x, fd, err := w.request(ctx, l, want, w.base.Done())
+	if err != nil {
+		w.leftAs(id)
+		return nil, err
 	}
 	s := &session{
 		link:        l,
@@ -156,21 +173,20 @@ func (w *Worker) register(ctx context.Context, l *link, want proto.Transport) (*
 		transport:   x.Transport,
 		incarnation: x.Incarnation,
 		poolSize:    int64(min(x.PoolSize, 1<<62)),
-		layouts:     req.Layouts,
+		layouts:     w.reg.Layouts,
 		left:        make(chan struct{}),
 	}
 	s.refs.Store(1)
-	sharers.add(w, 1)
 	if s.inline() {
 		closeFD(fd)
-	} else if s.pool, err = mapReply(&x, w.conn.opts.ShmDir, fd, req.ReadOnly); err != nil {
+	} else if s.pool, err = mapReply(&x, w.conn.opts.ShmDir, fd, w.reg.ReadOnly); err != nil {
 		s.leave()
 		return nil, &mappingError{err: err}
 	}
 	s.announce(int64(min(x.Ready, 1<<62)))
 	l.log.LogAttrs(ctx, slog.LevelDebug, "client: registered",
-		slog.Uint64("instance", req.Instance), slog.Uint64("incarnation", uint64(x.Incarnation)),
-		slog.String("namespace", req.Namespace), slog.String("transport", x.Transport.String()),
+		slog.Uint64("instance", w.reg.Instance), slog.Uint64("incarnation", uint64(x.Incarnation)),
+		slog.String("namespace", w.reg.Namespace), slog.String("transport", x.Transport.String()),
 		slog.String("shm", x.ShmKind.String()), slog.String("segment", x.ShmName),
 		slog.Uint64("size", x.PoolSize), slog.Uint64("ready", x.Ready), slog.Uint64("boot", l.boot))
 	return s, nil

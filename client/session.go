@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,8 +25,13 @@ type session struct {
 	ready       atomic.Int64
 	refs        atomic.Int64
 	ended       atomic.Bool   // unregistered, closed, replaced or its link lost
-	farewell    atomic.Bool   // the last to leave unregisters and closes the link
 	left        chan struct{} // closed when the last has left
+	parting     sync.Once     // bye
+}
+
+// identity is what the server knows the session's process by.
+func (s *session) identity() identity {
+	return identity{boot: s.link.boot, instance: s.worker.reg.Instance}
 }
 
 // live reports whether requests can be made in this session.
@@ -67,29 +73,8 @@ func (s *session) leave() {
 			panic(fmt.Sprintf("client: unmap the pool: %v", err))
 		}
 	}
-	sharers.add(s.worker, -1)
 	close(s.left)
-	if s.farewell.Load() {
-		s.bye()
-	}
-}
-
-// bye tells the server that this process touches none of its memory any more, and closes
-// the link. Only when everybody has left may that be said.
-func (s *session) bye() {
-	s.link.post(newCall(proto.OpUnregister))
-	s.link.fail(ErrClosed)
-}
-
-// endWithBye ends the session; the last to leave, which may be endWithBye, says bye.
-func (s *session) endWithBye() {
-	s.farewell.Store(true)
-	s.end()
-	select {
-	case <-s.left:
-		s.bye()
-	default:
-	}
+	s.worker.leftAs(s.identity())
 }
 
 // roundTrip makes a call that ends when the worker is closed, too.

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"sync"
 	"time"
 
 	"github.com/slotcache/slotcache/proto"
@@ -14,42 +13,6 @@ var sweepDelays = [...]time.Duration{0, 250 * time.Millisecond, 2 * time.Second}
 
 // sweepTick is how often a sweep looks whether the calls that it waits for have ended.
 const sweepTick = 5 * time.Millisecond
-
-// A sharing tells which workers of this process have sessions of an instance. Handles are
-// the instance's, so that no worker may end one that it does not know while it is not
-// alone.
-type sharing struct {
-	mu       sync.Mutex
-	sessions map[uint64]map[*Worker]int
-}
-
-var sharers = sharing{sessions: make(map[uint64]map[*Worker]int)}
-
-// add counts n further sessions of w, or fewer if n is negative.
-func (x *sharing) add(w *Worker, n int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	id := w.reg.Instance
-	m := x.sessions[id]
-	if m == nil {
-		m = make(map[*Worker]int)
-		x.sessions[id] = m
-	}
-	if m[w] += n; m[w] == 0 {
-		delete(m, w)
-	}
-	if len(m) == 0 {
-		delete(x.sessions, id)
-	}
-}
-
-// alone reports whether no other worker has sessions of the instance.
-func (x *sharing) alone(w *Worker) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	m := x.sessions[w.reg.Instance]
-	return len(m) == 0 || len(m) == 1 && m[w] > 0
-}
 
 // sweep gives back what the server keeps for this instance and nobody here uses: grants
 // whose replies were lost with one of the past links. Handles that are still open here
@@ -85,7 +48,7 @@ func (w *Worker) sweepOnce(s *session, past []*link) bool {
 			return false
 		}
 	}
-	if !sharers.alone(w) {
+	if !present.alone(s.identity(), w) {
 		return false
 	}
 	for i := range own {
