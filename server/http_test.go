@@ -99,3 +99,23 @@ func TestHTTPConnectionsAreLimited(t *testing.T) {
 		return res.StatusCode == http.StatusOK
 	})
 }
+
+func TestEachNumberOfMetricsHasItsHelpAndTypeBeforeIt(t *testing.T) {
+	r := start(t, func(c *server.Config) { c.HTTP = "127.0.0.1:0" })
+	_, body := fetch(t, r, "/metrics")
+	lines := strings.Split(string(body), "\n")
+	seen := 0
+	for i, line := range lines {
+		name, value, ok := strings.Cut(line, " ")
+		if !ok || !strings.HasPrefix(name, "slotcache_") {
+			continue
+		}
+		seen++
+		_, err := strconv.ParseUint(value, 10, 64)
+		require.NoError(t, err, line)
+		family, _, _ := strings.Cut(name, "{")
+		require.Regexp(t, `^# HELP `+family+` [A-Z0-9].*\.$`, lines[i-2])
+		require.Regexp(t, `^# TYPE `+family+` (counter|gauge)$`, lines[i-1])
+	}
+	require.Greater(t, seen, 50)
+}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +59,8 @@ type snapshot struct {
 	ring   ring.Stats
 
 	inputBytes, outputBytes, outputHeld, populated, registered int64
-	ready                                                      bool
+	life                                                       lifeState
+	readyAt                                                    int64 // how many bytes must be populated until the server is ready; 0: it is
 }
 
 // scrape is how the HTTP goroutines ask the loop for a snapshot: they set asked and wake
@@ -83,7 +84,7 @@ func (s *scrape) publish(r *reactor) {
 	s.last.ring = r.ring.Stats()
 	s.last.inputBytes, s.last.outputBytes, s.last.outputHeld = int64(r.input), int64(r.output), r.buffers.held
 	s.last.populated, s.last.registered = r.populated, r.fixed
-	s.last.ready = r.readyAt == 0 && r.life == lifeRunning
+	s.last.life, s.last.readyAt = r.life, r.readyAt
 	s.mutex.Unlock()
 	select {
 	case s.filled <- struct{}{}:
@@ -116,12 +117,12 @@ func (s *scrape) take(ctx context.Context, wake func()) (snapshot, error) {
 
 // web is the HTTP server beside the loop: /metrics, /healthz, /readyz.
 type web struct {
-	scrape *scrape
-	wake   func()
-	turn   sync.Mutex // one scrape at a time
-	set    *metrics.Set
-	server http.Server
-	group  sync.WaitGroup
+	scrape   *scrape
+	wake     func()                 // valid once the loop runs
+	starting atomic.Pointer[string] // what is done before that; nil: it runs
+	turn     sync.Mutex             // one scrape at a time
+	server   http.Server
+	group    sync.WaitGroup
 }
 
 // openWeb listens on addr, HOST:PORT.
@@ -134,9 +135,10 @@ func openWeb(addr string) (net.Listener, error) {
 	return newFew(l, httpConns), nil
 }
 
-// newWeb makes the HTTP server of a loop.
-func newWeb(s *scrape, wake func(), log *slog.Logger) *web {
-	w := &web{scrape: s, wake: wake, set: metrics.NewSet()}
+// newWeb makes the HTTP server of a loop that does not run yet.
+func newWeb(s *scrape, log *slog.Logger) *web {
+	w := &web{scrape: s}
+	w.startsWith("starting")
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", w.metrics)
 	mux.HandleFunc("GET /healthz", w.health)
@@ -145,8 +147,16 @@ func newWeb(s *scrape, wake func(), log *slog.Logger) *web {
 		Handler: mux, ReadHeaderTimeout: httpTime, WriteTimeout: httpTime, IdleTimeout: time.Minute,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	w.set.RegisterMetricsWriter(w.write)
 	return w
+}
+
+// startsWith says what the start of the server is at.
+func (w *web) startsWith(what string) { w.starting.Store(&what) }
+
+// runs says that the loop runs, which wake wakes.
+func (w *web) runs(wake func()) {
+	w.wake = wake
+	w.starting.Store(nil)
 }
 
 // start serves on l.
@@ -162,23 +172,38 @@ func (w *web) stop() {
 
 // snapshot asks the loop.
 func (w *web) snapshot(ctx context.Context) (snapshot, error) {
+	if what := w.starting.Load(); what != nil {
+		return snapshot{}, &startingError{*what}
+	}
 	w.turn.Lock()
 	defer w.turn.Unlock()
 	return w.scrape.take(ctx, w.wake)
 }
 
+// A startingError is the answer while the loop does not run yet.
+type startingError struct{ what string }
+
+// Error says what the start is at.
+func (e *startingError) Error() string { return e.what }
+
 func (w *web) metrics(out http.ResponseWriter, in *http.Request) {
-	if _, err := w.snapshot(in.Context()); err != nil {
+	s, err := w.snapshot(in.Context())
+	if err != nil {
 		http.Error(out, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	out.Header().Set("Content-Type", "text/plain; version=0.0.4")
-	w.set.WritePrometheus(out)
-	metrics.WriteProcessMetrics(out)
+	var text bytes.Buffer
+	s.each(func(name string, value uint64) { writeMetric(&text, name, value) })
+	var process bytes.Buffer
+	metrics.WriteProcessMetrics(&process)
+	_, _ = io.WriteString(out, text.String()+withoutEmptyHelp(process.String())) // the client may be gone
 }
 
+// health tells a server that works, or is starting, from one that does neither.
 func (w *web) health(out http.ResponseWriter, in *http.Request) {
-	if _, err := w.snapshot(in.Context()); err != nil {
+	var starting *startingError
+	if _, err := w.snapshot(in.Context()); err != nil && !errors.As(err, &starting) {
 		http.Error(out, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
@@ -187,28 +212,25 @@ func (w *web) health(out http.ResponseWriter, in *http.Request) {
 
 func (w *web) ready(out http.ResponseWriter, in *http.Request) {
 	s, err := w.snapshot(in.Context())
-	switch {
-	case err != nil:
-		http.Error(out, err.Error(), http.StatusServiceUnavailable)
-	case !s.ready:
-		http.Error(out, "not ready", http.StatusServiceUnavailable)
-	default:
-		_, _ = io.WriteString(out, "ready\n") // the client may be gone
+	if err == nil {
+		err = s.unready()
 	}
+	if err != nil {
+		http.Error(out, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(out, "ready\n") // the client may be gone
 }
 
-// write writes the numbers of the last snapshot.
-func (w *web) write(out io.Writer) {
-	w.scrape.mutex.Lock()
-	s := w.scrape.last
-	w.scrape.mutex.Unlock()
-	s.each(func(name string, value uint64) {
-		if strings.HasSuffix(name, "_total") {
-			metrics.WriteCounterUint64(out, "slotcache_"+name, value)
-		} else {
-			metrics.WriteGaugeUint64(out, "slotcache_"+name, value)
-		}
-	})
+// unready says why the server is not ready, or nil.
+func (s *snapshot) unready() error {
+	switch {
+	case s.life != lifeRunning:
+		return errors.New("it is stopping")
+	case s.readyAt > 0:
+		return fmt.Errorf("%d %% of the memory it starts with is reserved (%d of %d MiB)", 100*s.populated/s.readyAt, s.populated>>20, s.readyAt>>20)
+	}
+	return nil
 }
 
 // each calls f with every number. Those of the engine come first, under the names that

@@ -81,7 +81,7 @@ func outcome(t *testing.T, h *helpers, ready int64) error {
 func TestARecoveryThatTakesLongSaysHowFarItHasCome(t *testing.T) {
 	for every, want := range map[time.Duration]int{0: 3, time.Hour: 0} {
 		var text strings.Builder
-		told := recovering(slog.New(slog.NewTextHandler(&text, nil)), every)
+		told := recovering(nil, slog.New(slog.NewTextHandler(&text, nil)), every)
 		for done := range 4 {
 			told(done+1, 4, 100*done)
 		}

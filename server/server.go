@@ -86,8 +86,8 @@ func (s *Server) run() error {
 	}
 	r.helpers.start()
 	r.helpers.populate(r.pool, s.cfg.FreeMemory)
-	if s.http != nil {
-		s.web.start(s.http)
+	if s.web != nil {
+		s.web.runs(r.ring.Wake)
 	}
 	r.start = time.Now()
 	r.log.Info("listening; talk to it with: slotcache --addr "+s.addrs[0]+" stats",

@@ -96,7 +96,7 @@ func (s *Server) open() error {
 	}
 	s.cfg.Limits.Instances = instances
 	s.r = newReactor(&s.cfg, conns)
-	for _, step := range []func() error{s.openAccess, s.openListeners, s.openPool, s.openDisk, s.openRing, s.openEngine, s.openHTTP} {
+	for _, step := range []func() error{s.openAccess, s.openListeners, s.openHTTP, s.openPool, s.openDisk, s.openRing, s.openEngine, s.endHTTP} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -380,10 +380,13 @@ const manyRecords = 100_000
 // progressEvery is the time between two lines of a recovery that takes long.
 const progressEvery = time.Second
 
-// recovering returns what logs how far a recovery has come, every so often.
-func recovering(log *slog.Logger, every time.Duration) func(done, files, records int) {
+// recovering returns what says how far a recovery has come, and logs it every so often. The web may be nil.
+func recovering(w *web, log *slog.Logger, every time.Duration) func(done, files, records int) {
 	last := time.Now()
 	return func(done, files, records int) {
+		if w != nil {
+			w.startsWith(fmt.Sprintf("%d %% of the disk tier is read (%d of %d segments)", 100*done/files, done, files))
+		}
 		if now := time.Now(); done < files && now.Sub(last) >= every {
 			last = now
 			log.Info("disk tier: reading what is there", "segments", done, "of", files, "records", records)
@@ -398,7 +401,7 @@ func (s *Server) recoverLog(seed uint64) (*seglog.Log, error) {
 	}
 	log, report, err := seglog.Recover(seglog.Config{
 		Size: segdir.Usable(s.cfg.L2Size), Arena: s.r.arena, Seed: seed, MaxEntries: s.cfg.L2Records, WriteLimit: s.cfg.L2WriteLimit, StallTime: s.cfg.L2StallTime,
-		IOSize: diskIOSize, MaxInFlightBytes: diskInFlight, Progress: recovering(s.cfg.Logger, progressEvery),
+		IOSize: diskIOSize, MaxInFlightBytes: diskInFlight, Progress: recovering(s.web, s.cfg.Logger, progressEvery),
 		Nonce: func() (nonce [16]byte) {
 			_, _ = rand.Read(nonce[:]) // never fails
 			return nonce
@@ -423,6 +426,7 @@ func (s *Server) recoverLog(seed uint64) (*seglog.Log, error) {
 	return log, nil
 }
 
+// openHTTP serves, so that who asks is told how far the start is.
 func (s *Server) openHTTP() error {
 	if s.cfg.HTTP == "" {
 		return nil
@@ -432,13 +436,18 @@ func (s *Server) openHTTP() error {
 		return err
 	}
 	s.http = l
-	s.web = newWeb(&s.r.scrape, s.r.ring.Wake, s.cfg.Logger)
-	stop := func() error {
-		s.web.stop()
-		_ = l.Close() // closed already if it was served
-		return nil
+	s.web = newWeb(&s.r.scrape, s.cfg.Logger)
+	s.web.start(l)
+	return s.endHTTP()
+}
+
+// endHTTP has serving end: as the first of all, for it wakes the ring, and if the start fails
+// before that is open.
+func (s *Server) endHTTP() error {
+	if s.web != nil {
+		stop := func() error { s.web.stop(); return nil }
+		s.closer.addAlways("stop serving metrics", stop, stop)
 	}
-	s.closer.addAlways("stop serving metrics", stop, stop)
 	return nil
 }
 
