@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"os"
 	"os/user"
 	"strconv"
 
@@ -12,8 +13,8 @@ import (
 
 // accessFlags are those of who may come in.
 type accessFlags struct {
-	Token       string   `help:"Word every client must present, and may do everything with. Better give a file." env:"SLOTCACHE_TOKEN" placeholder:"WORD"`
-	TokenFile   string   `name:"token-file" help:"File of the words clients must present, one a line: WORD NAMESPACE[,NAMESPACE]|* [shm] [admin]. SIGHUP has it read again. Needed to listen where other machines reach." placeholder:"FILE"`
+	Token       *string  `help:"Word every client must present, and may do everything with. Better give a file. Default: $$SLOTCACHE_TOKEN." placeholder:"WORD"`
+	TokenFile   *string  `name:"token-file" help:"File of the words clients must present, one a line: WORD NAMESPACE[,NAMESPACE]|* [shm] [admin]. SIGHUP has it read again. Needed to listen where other machines reach." placeholder:"FILE"`
 	AllowUID    []uint32 `name:"allow-uid" help:"User beside the server's own that may connect to its Unix sockets; may be repeated." placeholder:"UID"`
 	AllowGID    []uint32 `name:"allow-gid" help:"Group whose members may; may be repeated." placeholder:"GID"`
 	SocketMode  *string  `name:"socket-mode" help:"Mode of Unix sockets. Default: 0600." placeholder:"MODE"`
@@ -22,12 +23,9 @@ type accessFlags struct {
 
 // admit is who may come in.
 func (c *accessFlags) admit(cfg *server.Config, log *slog.Logger) error {
-	cfg.Access = server.Access{Token: c.Token, TokenFile: c.TokenFile, Users: c.AllowUID, Groups: c.AllowGID}
-	if err := flags.CheckToken(c.Token); err != nil {
+	cfg.Access = server.Access{Users: c.AllowUID, Groups: c.AllowGID}
+	if err := c.tokens(&cfg.Access); err != nil {
 		return err
-	}
-	if c.Token != "" && c.TokenFile != "" {
-		return flags.Usagef("--token and --token-file: give one of them")
 	}
 	if c.SocketMode != nil {
 		mode, err := parseMode("--socket-mode", *c.SocketMode)
@@ -54,6 +52,26 @@ func (c *accessFlags) admit(cfg *server.Config, log *slog.Logger) error {
 			"users", c.AllowUID, "groups", c.AllowGID)
 	}
 	return nil
+}
+
+// tokens takes what clients must present. An empty one is rather a shell's variable that is not set, and
+// would let everybody in.
+func (c *accessFlags) tokens(to *server.Access) error {
+	switch {
+	case c.Token != nil && c.TokenFile != nil:
+		return flags.Usagef("--token and --token-file: give one of them")
+	case c.Token != nil && *c.Token == "":
+		return flags.Usagef("--token: it is empty; to ask for none leave it out")
+	case c.TokenFile != nil && *c.TokenFile == "":
+		return flags.Usagef("--token-file: its name is empty; to ask for no tokens leave it out")
+	case c.TokenFile != nil:
+		to.TokenFile = *c.TokenFile
+	case c.Token != nil:
+		to.Token = *c.Token
+	default:
+		to.Token = os.Getenv("SLOTCACHE_TOKEN")
+	}
+	return flags.CheckToken(to.Token)
 }
 
 // groupID finds the number of a group given by that or by its name.

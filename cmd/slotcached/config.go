@@ -32,6 +32,34 @@ const (
 // that it has not sent.
 const reapLeast = 45 * time.Second
 
+// What the loop may look for work for before it sleeps. A look finds what comes within some hundred
+// microseconds or wastes a processor, as spinning does on purpose.
+const (
+	lookMax = 10 * time.Millisecond
+	spinMax = time.Second
+)
+
+// l2LimitMin is the least that may be written to disk in a second. With less the first large
+// chunk would wait for longer than any client does.
+const l2LimitMin = 1 << 20
+
+// What an I/O of the disk may take. Less is what healthy disks take now and then.
+const (
+	l2StallMin = 100 * time.Millisecond
+	l2StallMax = time.Hour
+)
+
+// A logLevel is the least level that is logged.
+type logLevel slog.Level
+
+// UnmarshalText reads a level from the command line.
+func (l *logLevel) UnmarshalText(text []byte) error {
+	if (*slog.Level)(l).UnmarshalText(text) != nil {
+		return fmt.Errorf("%q is no level: give debug, info, warn or error", text)
+	}
+	return nil
+}
+
 // defaultHTTP is where metrics are served unless --http says otherwise.
 const defaultHTTP = "127.0.0.1:9469"
 
@@ -62,7 +90,7 @@ type command struct {
 	Reap     time.Duration `name:"reap-after" help:"How long a worker may send nothing until it is not registered any more; 0: without end." default:"120s"`
 	Spin     time.Duration `help:"How long the loop looks for work before it sleeps." default:"0s"`
 	Look     time.Duration `help:"How long it does so when requests come of several clients at a time, or a worker stores or retrieves, as long as it mostly finds some; with io_uring." default:"50us"`
-	LogLevel slog.Level    `name:"log-level" help:"Least level that is logged: debug, info, warn or error." default:"info"`
+	LogLevel logLevel      `name:"log-level" help:"Least level that is logged: debug, info, warn or error." default:"info"`
 
 	// Collect is for slotbench gc: what do collections do to clients that come one after the other?
 	Collect bool `name:"collect-always" hidden:""`
@@ -95,11 +123,11 @@ func (c *command) config(log *slog.Logger) (server.Config, error) {
 	if c.Reap > 0 && c.Reap < reapLeast {
 		log.Warn("clients send a PING every 20 seconds when they have nothing else to do: healthy ones will be taken for silent; give more, or 0", "reap-after", c.Reap)
 	}
-	if c.Spin < 0 {
-		return cfg, flags.Usagef("--spin: %v is less than nothing", c.Spin)
+	if c.Spin < 0 || c.Spin > spinMax {
+		return cfg, flags.Usagef("--spin: %v is not between 0, for none, and %v", c.Spin, spinMax)
 	}
-	if c.Look < 0 {
-		return cfg, flags.Usagef("--look: %v is less than nothing", c.Look)
+	if c.Look < 0 || c.Look > lookMax {
+		return cfg, flags.Usagef("--look: %v is not between 0, for none, and %v", c.Look, lookMax)
 	}
 	if c.Conns < 1 || c.Conns > server.ConnsMax {
 		return cfg, flags.Usagef("--connections: %d is not between 1 and %d", c.Conns, server.ConnsMax)
@@ -282,8 +310,8 @@ func (c *command) disk(cfg *server.Config, log *slog.Logger) error {
 	if c.L2Size != nil && *c.L2Size < server.L2SizeMin {
 		return flags.Usagef("--l2-size: %v is less than %v", *c.L2Size, flags.Size(server.L2SizeMin))
 	}
-	if c.L2Stall <= 0 {
-		return flags.Usagef("--l2-stall-time: %v is no time", c.L2Stall)
+	if c.L2Stall < l2StallMin || c.L2Stall > l2StallMax {
+		return flags.Usagef("--l2-stall-time: %v is not between %v and %v", c.L2Stall, l2StallMin, l2StallMax)
 	}
 	cfg.L2StallTime = c.L2Stall
 	if c.L2Recs != nil && (*c.L2Recs < 1 || *c.L2Recs > server.L2RecordsMax) {
@@ -296,6 +324,9 @@ func (c *command) disk(cfg *server.Config, log *slog.Logger) error {
 		if *c.L2Limit == 0 {
 			return flags.Usagef("--l2-write-limit: nothing could be written; for no limit leave it out, to write nothing give --l2-write off")
 		}
+		if *c.L2Limit < l2LimitMin {
+			return flags.Usagef("--l2-write-limit: %v a second is less than %v; for no limit leave it out, to write nothing give --l2-write off", *c.L2Limit, flags.Size(l2LimitMin))
+		}
 		cfg.L2WriteLimit = int64(*c.L2Limit)
 	}
 	if c.L2Dir != nil && *c.L2Dir == "" {
@@ -304,6 +335,8 @@ func (c *command) disk(cfg *server.Config, log *slog.Logger) error {
 			return flags.Usagef("--l2-size is given, but --l2-dir '' turns the disk store off")
 		case c.L2Limit != nil:
 			return flags.Usagef("--l2-write-limit is given, but --l2-dir '' turns the disk store off")
+		case c.L2Recs != nil:
+			return flags.Usagef("--l2-records is given, but --l2-dir '' turns the disk store off")
 		}
 		return nil
 	}

@@ -62,7 +62,7 @@ func main() {
 		debug.SetGCPercent(gcPercent)
 	}
 	metrics.ExposeMetadata(true)
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(c.LogLevel)}))
 	ended := make(chan error)
 	go func() { ended <- run(&c, log) }()
 	flags.Exit(name, <-ended)
@@ -72,7 +72,7 @@ func main() {
 func run(c *command, log *slog.Logger) error {
 	signals := make(chan os.Signal, 4)
 	reload := make(chan os.Signal, 1)
-	if c.Access.TokenFile == "" {
+	if c.Access.TokenFile == nil {
 		signal.Notify(signals, flags.EndSignals()...)
 	} else {
 		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
