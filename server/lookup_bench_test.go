@@ -18,23 +18,20 @@ import (
 // metrics are of each, as medians.
 func BenchmarkLookupAgainstPing(b *testing.B) {
 	for _, keys := range []int{512, proto.MaxKeys} {
-		for _, slots := range []bool{false, true} {
-			b.Run(fmt.Sprintf("keys=%d/slots=%v", keys, slots), func(b *testing.B) { lookupAgainstPing(b, keys, slots) })
+		for _, o := range []proto.LookupOptions{0, proto.LookupHold, proto.LookupHold | proto.LookupSlots} {
+			b.Run(fmt.Sprintf("keys=%d/hold=%v/slots=%v", keys, o&proto.LookupHold != 0, o&proto.LookupSlots != 0), func(b *testing.B) { lookupAgainstPing(b, keys, o) })
 		}
 	}
 }
 
-func lookupAgainstPing(b *testing.B, keys int, slots bool) {
+func lookupAgainstPing(b *testing.B, keys int, o proto.LookupOptions) {
 	r := start(&testing.T{}, func(c *server.Config) { c.Logger, c.L1Size, c.Limits.InstanceCap = nil, 64<<20, 1<<40 })
 	defer r.stop()
 	p := greet(&testing.T{}, r)
 	p.share(1, false)
 	writer := greet(&testing.T{}, r)
 	writer.register(1 << 20)
-	in := proto.Lookup{Group: 1, Options: proto.LookupHold}
-	if slots {
-		in.Options |= proto.LookupSlots
-	}
+	in := proto.Lookup{Group: 1, Options: o}
 	var values [][]byte
 	for i := range keys {
 		in.Keys = append(in.Keys, keyOf(i))

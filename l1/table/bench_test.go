@@ -30,6 +30,8 @@ func TestOperationsDoNotAllocate(t *testing.T) {
 	tab := newTable(1000, 100)
 	n := uint64(0)
 	refs := make([]Ref, 0, 100)
+	var one [1]Ref
+	var sizes [1]int64
 	got := testing.AllocsPerRun(1000, func() {
 		n++
 		k := keyOf(n)
@@ -42,6 +44,9 @@ func TestOperationsDoNotAllocate(t *testing.T) {
 		r, _, _ = tab.Find(&k)
 		tab.Hold(r)
 		tab.Touch(r)
+		tab.Release(r)
+		one[0] = r
+		tab.HoldAll(one[:], sizes[:], MaxSize)
 		tab.Release(r)
 		_ = tab.Usage()
 		refs, _ = tab.Each(0, true, 0, 100, refs[:0])

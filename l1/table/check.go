@@ -147,7 +147,17 @@ func (t *Table) checkIndex() error {
 
 // checkEvictable has the policy compare its lists with who is evictable.
 func (t *Table) checkEvictable() error {
-	return t.policy.check(func(i uint32) bool { o := &t.objects[i]; return o.evictable() && o.pin == PinNone })
+	leaving := make(map[uint32]bool, len(t.leaving))
+	for _, i := range t.leaving {
+		if o := &t.objects[i]; leaving[i] || o.holds == 0 || !o.state.holdable() {
+			return fmt.Errorf("l1/table: object %d, %v with %d holds, is to leave the policy's lists", i, o.state, o.holds)
+		}
+		leaving[i] = true
+	}
+	return t.policy.check(func(i uint32) bool {
+		o := &t.objects[i]
+		return leaving[i] || o.evictable() && o.pin == PinNone
+	})
 }
 
 // checkSpare walks the list of free entries.

@@ -101,13 +101,22 @@ func (t *Table) Hold(r Ref) {
 // holdPlain and releasePlain do what leave and enter would, for the most common objects
 // and in less time.
 func (t *Table) holdPlain(i uint32) {
-	o := &t.objects[i]
-	if o.holds++; o.holds == 1 {
-		bytes := Footprint(t.places[i].size)
-		t.sums.held += bytes
-		t.sums.evictable -= bytes
+	t.settle()
+	if t.countHold(i) {
 		t.policy.unlink(i)
 	}
+}
+
+// countHold is what a hold of a plain object changes at once. It says whether it was the first.
+func (t *Table) countHold(i uint32) bool {
+	o := &t.objects[i]
+	if o.holds++; o.holds != 1 {
+		return false
+	}
+	bytes := Footprint(t.places[i].size)
+	t.sums.held += bytes
+	t.sums.evictable -= bytes
+	return true
 }
 
 func (t *Table) releasePlain(i uint32) {
@@ -157,6 +166,7 @@ func (t *Table) Release(r Ref) {
 	if o.holds == 0 || o.holds == 1 && o.spilling {
 		panic("l1/table: release of an object that nobody holds")
 	}
+	t.settle()
 	if o.plain() {
 		t.releasePlain(r.index())
 		return
@@ -230,6 +240,7 @@ func (t *Table) Touch(r Ref) {
 	if o.state != StateReady {
 		return
 	}
+	t.settle()
 	t.used(i)
 	t.policy.touch(i, o.hash, o.evictable() && o.pin == PinNone)
 	if o.evictable() && o.pin == PinSoft {

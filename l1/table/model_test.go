@@ -244,7 +244,12 @@ func (m *model) reader(o *modelObject) {
 	doomed := o.state == StateDoomed
 	switch n := m.rng.IntN(14); {
 	case n < 3 && o.holds < 4:
-		m.tab.Hold(o.ref)
+		var size [1]int64
+		if doomed || m.rng.IntN(2) == 0 {
+			m.tab.Hold(o.ref)
+		} else if m.tab.HoldAll([]Ref{o.ref}, size[:], o.size-1) != 0 || m.tab.HoldAll([]Ref{o.ref}, size[:], o.size) != 1 || size[0] != o.size {
+			m.t.Fatal("not held as it should be")
+		}
 		o.holds++
 		m.used(o)
 	case n < 7 && o.holds > 0 && (o.holds > 1 || !o.spilling):

@@ -132,6 +132,7 @@ func (t *Table) victim(soft bool) uint32 {
 	if i := t.pins.last(listLapsed); i != 0 {
 		return i
 	}
+	t.settle()
 	if i := t.policy.victim(); i != 0 || !soft {
 		return i
 	}
@@ -171,6 +172,7 @@ func (t *Table) mayGo(i uint32, soft bool) bool {
 
 // link puts evictable object i where victim finds it.
 func (t *Table) link(i uint32) {
+	t.settle()
 	switch t.objects[i].pin {
 	case PinNone:
 		t.policy.link(i)
@@ -184,6 +186,7 @@ func (t *Table) link(i uint32) {
 }
 
 func (t *Table) unlink(i uint32) {
+	t.settle()
 	if t.objects[i].pin == PinNone {
 		t.policy.unlink(i)
 		return

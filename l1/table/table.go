@@ -114,8 +114,9 @@ type Table struct {
 	touched uint32   // entries above this one were never used
 	index   index
 	policy  policy
-	pins    rings // of evictable objects that are not the policy's
-	trimmed int64 // bytes that the last Trim left, all of the pool before
+	leaving []uint32 // objects that are held and still in the policy's lists, see HoldAll
+	pins    rings    // of evictable objects that are not the policy's
+	trimmed int64    // bytes that the last Trim left, all of the pool before
 	hole    hole
 	sums    sums
 	scratch [Batch]uint32
@@ -131,6 +132,7 @@ func New(cfg Config) *Table {
 		panic("l1/table: number of objects is out of range")
 	}
 	t := &Table{objects: make([]object, cfg.MaxObjects+1), places: make([]place, cfg.MaxObjects+1), policy: newPolicy(cfg), trimmed: MaxSize}
+	t.leaving = make([]uint32, 0, min(cfg.MaxObjects, leavingMost))
 	t.pins = newRings(cfg.MaxObjects, pinLists)
 	t.memory.init(cfg.Size)
 	t.index.init(cfg)

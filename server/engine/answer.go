@@ -8,9 +8,14 @@ import (
 // finishLookup answers a lookup or retrieval with what is ready now and gives back the
 // rest. It is called once for each: when nothing is waited for, or at the deadline.
 func (e *Engine) finishLookup(t uint32) {
-	p := &e.transfers[t]
 	e.timers.clear(t)
 	e.dropUnready(t)
+	e.answerLookup(t)
+}
+
+// answerLookup answers a lookup or retrieval with what it has.
+func (e *Engine) answerLookup(t uint32) {
+	p := &e.transfers[t]
 	if p.kind == kindRetrieve {
 		e.answerRetrieve(t)
 		return
@@ -79,21 +84,6 @@ func (e *Engine) dropUnready(t uint32) {
 			e.freeEntry(p, n)
 		}
 		n = prev
-	}
-}
-
-// unlinkEntry takes entry n out of its transfer's list.
-func (e *Engine) unlinkEntry(p *transfer, n uint32) {
-	q := &e.entries[n]
-	if q.prev == none {
-		p.first = q.next
-	} else {
-		e.entries[q.prev].next = q.next
-	}
-	if q.next == none {
-		p.last = q.prev
-	} else {
-		e.entries[q.next].prev = q.prev
 	}
 }
 

@@ -110,6 +110,21 @@ func (e *Engine) mayOwn(i *instance, size int64) bool {
 	return e.entryFree != none && i.entries < uint32(min(e.cfg.Entries, e.cfg.Objects)/2) && !e.exceeds(i, size)
 }
 
+// surely is how many entries more instance x may have whatever [Engine.mayOwn] looks at besides bytes, and surelyBytes how many bytes
+// they may have together. It may have more, of which that has the last word.
+func (e *Engine) surely(x uint32) int {
+	mine, half := e.claims.list[e.insts[x].claim].entries, uint32(min(e.cfg.Entries, e.cfg.Objects)/2)
+	if mine >= half {
+		return 0
+	}
+	return int(min(half-mine, uint32(e.cfg.Entries)-e.claims.sum.entries))
+}
+
+func (e *Engine) surelyBytes(x uint32) int64 {
+	mine := &e.claims.list[e.insts[x].claim]
+	return e.cfg.InstanceCap - mine.written - mine.held
+}
+
 // overCap says that p with one more entry, of size bytes, is more than an instance may have that has nothing else: that it
 // gives something back does not change that.
 func (e *Engine) overCap(p *transfer, size int64) bool {

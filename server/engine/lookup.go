@@ -196,7 +196,10 @@ func (e *Engine) acquired(t uint32, a *acquisition) {
 	p.inline = a.c.inline || a.wait.req.flags&proto.FlagInline != 0
 	p.slotsTold = a.slots && !p.inline
 	if w == 0 || a.until <= e.now {
-		e.finishLookup(t)
+		if w > 0 || p.count%p.wait.group != 0 { // else all are held, and nothing has come between
+			e.dropUnready(t)
+		}
+		e.answerLookup(t)
 		return
 	}
 	p.moveTo(transferLoading)
@@ -215,63 +218,93 @@ func (e *Engine) acquire(t uint32, a *acquisition, pa patience) int64 {
 	p := &e.transfers[t]
 	p.wait.waiting = 0
 	key := table.Key{Namespace: p.space, Layout: a.layout.id}
-	i := &e.insts[a.inst]
-	loads := a.wait.options&proto.LookupLoad != 0
 	keys := wholeGroups(a.keys, a.wait.mode, a.wait.group)
-	for pos := range keys {
-		key.Hash = keys[pos]
-		if pos%windowKeys == 0 {
-			e.look(&key, keys[pos:], loads)
-		}
-		e.ahead(pos % windowKeys)
-		ref, st, ok := e.find(pos%windowKeys, &key)
-		switch {
-		case !ok && loads:
-			if !a.from.spared { // a load must not evict what comes behind it in this request
-				e.settleUses()
-				e.touchTail(key, keys[pos+1:])
-				a.from.spared = true
-			}
-			e.settleUses() // nor what has come
-			var short, refused int64
-			if ref, short, refused = e.startLoad(&key, a.inst, pa); short > 0 && e.mustWait(pa, short) {
+	for from := 0; from < len(keys); from += windowKeys {
+		n := min(len(keys)-from, windowKeys)
+		e.look(&key, keys[from:], a.wait.options&proto.LookupLoad != 0)
+		for i := e.holdRun(t, a, from, 0, n); i < n; i += 1 + e.holdRun(t, a, from, i+1, n) {
+			key.Hash = keys[from+i]
+			short, ok := e.acquireOne(t, a, &key, keys, from+i, pa)
+			if short > 0 {
 				return short
 			}
-			ok = ref != 0
-			a.wait.short = a.wait.short || short > 0
-			a.wait.capped = a.wait.capped || refused > 0 || short > 0 && pa.turned
-			a.wait.over = a.wait.over || refused > 0 && e.overCap(p, refused)
-		case ok && st == table.StateLoading:
-			ok = loads && !e.stalled()
-		case ok && st == table.StateStaged:
-			ok = false
-		}
-		if ok {
-			size := e.table.Extent(ref).Len
-			ok = e.mayOwn(i, size)
-			a.wait.capped = a.wait.capped || !ok
-			a.wait.over = a.wait.over || !ok && e.overCap(p, size)
-		}
-		if !ok {
-			if a.wait.mode == proto.ModePrefix {
+			if !ok && a.wait.mode == proto.ModePrefix {
 				return 0
 			}
-			continue
 		}
-		if e.table.State(ref) == table.StateReady {
-			n := e.addEntry(t, ref, entryHeld, uint32(pos))
-			if pos >= a.from.known && !a.from.spared { // touchTail has used what is behind the first load
-				e.uses.refs = append(e.uses.refs, ref)
-			}
-			e.entries[n].fromDisk = a.from.note(pos, false)
-			continue
-		}
-		n := e.addEntry(t, ref, entryWaiting, uint32(pos))
-		e.entries[n].fromDisk = a.from.note(pos, true)
-		e.waitFor(n)
-		p.wait.waiting++
 	}
 	return 0
+}
+
+// holdRun adds entries for those of the window's keys, from the i-th on and before the n-th, that are in memory and surely may be
+// held: up to the first of which that is not so. It returns how many. The window's first key is the request's from-th.
+func (e *Engine) holdRun(t uint32, a *acquisition, from, i, n int) int {
+	if n = min(n, i+e.surely(a.inst)); n <= i || from+i < a.from.known {
+		return 0
+	}
+	w := &e.window
+	n = e.table.HoldAll(w.refs[i:n], w.sizes[:], e.surelyBytes(a.inst))
+	if n == 0 {
+		return 0
+	}
+	e.addHeld(t, w.refs[i:i+n], w.sizes[:n], uint32(from+i))
+	if !a.from.spared { // touchTail has used what is behind the first load
+		e.uses.refs = append(e.uses.refs, w.refs[i:i+n]...)
+	}
+	a.from.known = from + i + n
+	return n
+}
+
+// acquireOne adds an entry for the key at pos, which key is, if it is there and may be held. It returns
+// what [Engine.acquire] does, and whether it did.
+func (e *Engine) acquireOne(t uint32, a *acquisition, key *table.Key, keys []proto.Key, pos int, pa patience) (short int64, ok bool) {
+	p := &e.transfers[t]
+	i := &e.insts[a.inst]
+	loads := a.wait.options&proto.LookupLoad != 0
+	ref, st, ok := e.find(pos%windowKeys, key)
+	switch {
+	case !ok && loads:
+		if !a.from.spared { // a load must not evict what comes behind it in this request
+			e.settleUses()
+			e.touchTail(*key, keys[pos+1:])
+			a.from.spared = true
+		}
+		e.settleUses() // nor what has come
+		var refused int64
+		if ref, short, refused = e.startLoad(key, a.inst, pa); short > 0 && e.mustWait(pa, short) {
+			return short, false
+		}
+		ok = ref != 0
+		a.wait.short = a.wait.short || short > 0
+		a.wait.capped = a.wait.capped || refused > 0 || short > 0 && pa.turned
+		a.wait.over = a.wait.over || refused > 0 && e.overCap(p, refused)
+	case ok && st == table.StateLoading:
+		ok = loads && !e.stalled()
+	case ok && st == table.StateStaged:
+		ok = false
+	}
+	if ok {
+		size := e.table.Extent(ref).Len
+		ok = e.mayOwn(i, size)
+		a.wait.capped = a.wait.capped || !ok
+		a.wait.over = a.wait.over || !ok && e.overCap(p, size)
+	}
+	if !ok {
+		return 0, false
+	}
+	if e.table.State(ref) == table.StateReady {
+		n := e.addEntry(t, ref, entryHeld, uint32(pos))
+		if pos >= a.from.known && !a.from.spared {
+			e.uses.refs = append(e.uses.refs, ref)
+		}
+		e.entries[n].fromDisk = a.from.note(pos, false)
+		return 0, true
+	}
+	n := e.addEntry(t, ref, entryWaiting, uint32(pos))
+	e.entries[n].fromDisk = a.from.note(pos, true)
+	e.waitFor(n)
+	p.wait.waiting++
+	return 0, true
 }
 
 // touchTail uses those of the keys that are in memory, the last first. Each stands for itself.

@@ -18,6 +18,7 @@ type window struct {
 	keys  [windowKeys]seglog.Key
 	at    [windowKeys]uint8
 	found [windowKeys]bool
+	sizes [windowKeys]int64
 }
 
 // look fills the window for the first of keys, whose namespace and layout are k's. It looks
@@ -45,13 +46,6 @@ func (e *Engine) look(k *table.Key, keys []proto.Key, disk bool) {
 	e.log.FindAll(w.keys[:n], w.found[:n])
 	for i := range n {
 		w.disk[w.at[i]] = w.found[i]
-	}
-}
-
-// ahead has the memory of the objects brought near that come soon after the i-th.
-func (e *Engine) ahead(i int) {
-	if i%table.Batch == 0 {
-		e.table.Ahead(e.window.refs[:], i)
 	}
 }
 
