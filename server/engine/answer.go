@@ -77,14 +77,16 @@ func (e *Engine) dropUnready(t uint32) {
 		e.freeEntries(t, whole)
 		return
 	}
+	var f freed
 	for n := p.last; n != none; {
 		prev := e.entries[n].prev
 		if !e.there(p, n) {
 			e.unlinkEntry(p, n)
-			e.freeEntry(p, n)
+			e.freeEntry(p, n, &f)
 		}
 		n = prev
 	}
+	e.freed(p, &f)
 }
 
 // answerRetrieve tells the slots of a retrieval, or sends the bytes themselves.

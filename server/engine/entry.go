@@ -67,8 +67,20 @@ func (n *entry) moveTo(s entryState) {
 	n.state = s
 }
 
+// badMove is apart, so that moveTo costs no call.
+//
+//go:noinline
 func (n *entry) badMove(s entryState) {
 	panic(fmt.Sprintf("engine: entry moves from %v to %v", n.state, s))
+}
+
+// set fills in all but the state and the place in the transfer, one by one: a whole entry is made elsewhere and copied, and the copy waits
+// for all that was just written there.
+func (n *entry) set(t uint32, ref table.Ref, size int64, pos uint32) {
+	n.ref, n.size = ref, size
+	n.transfer, n.pos = t, pos
+	n.waitPrev, n.waitNext = none, none
+	n.fromDisk = false
 }
 
 // addEntry appends an entry to t, or returns none when the table is full.
@@ -79,9 +91,10 @@ func (e *Engine) addEntry(t uint32, ref table.Ref, s entryState, pos uint32) uin
 	}
 	q := &e.entries[n]
 	e.entryFree = q.next
-	*q = entry{ref: ref, transfer: t, prev: e.transfers[t].last, next: none, waitPrev: none, waitNext: none, pos: pos, size: e.table.Extent(ref).Len}
-	q.moveTo(s)
 	p := &e.transfers[t]
+	q.moveTo(s)
+	q.set(t, ref, e.table.Extent(ref).Len, pos)
+	q.prev, q.next = p.last, none
 	if p.last == none {
 		p.first = n
 	} else {
@@ -113,13 +126,9 @@ func (e *Engine) addHeld(t uint32, refs []table.Ref, sizes []int64, pos uint32) 
 	}
 	for i, ref := range refs { // the free ones are in a list by the same links
 		q := &e.entries[n]
-		if q.state != entryFree {
-			q.badMove(entryHeld)
-		}
-		*q = entry{
-			ref: ref, state: entryHeld, transfer: t, prev: last, next: q.next, waitPrev: none, waitNext: none,
-			pos: pos + uint32(i), size: sizes[i],
-		}
+		q.moveTo(entryHeld)
+		q.set(t, ref, sizes[i], pos+uint32(i))
+		q.prev = last
 		bytes += sizes[i]
 		last, n = n, q.next
 	}
@@ -135,65 +144,80 @@ func (e *Engine) addHeld(t uint32, refs []table.Ref, sizes []int64, pos uint32) 
 // freeEntries gives back the entries of t from n to its end, the last first: the tail of
 // a prefix becomes less recently used than its head.
 func (e *Engine) freeEntries(t, n uint32) {
+	if n == none {
+		return
+	}
 	p := &e.transfers[t]
 	e.ending = e.ending[:0]
-	for q := p.last; n != none && q != none; q = e.entries[q].prev {
+	first := e.entries[n].prev
+	for q := p.last; q != first; q = e.entries[q].prev {
 		e.ending = append(e.ending, e.entries[q].ref)
-		if q == n {
-			break
-		}
 	}
-	for i := 0; n != none; i++ {
+	var f freed
+	q := p.last
+	for i := range e.ending {
 		if i%table.Batch == 0 {
 			e.table.Ahead(e.ending, i)
 		}
-		last := p.last
-		p.last = e.entries[last].prev
-		if p.last == none {
-			p.first = none
-		} else {
-			e.entries[p.last].next = none
-		}
-		e.freeEntry(p, last)
-		if last == n {
-			return
-		}
+		prev := e.entries[q].prev
+		e.freeEntry(p, q, &f)
+		q = prev
 	}
+	if p.last = first; first == none {
+		p.first = none
+	} else {
+		e.entries[first].next = none
+	}
+	e.freed(p, &f)
 }
 
-// freeEntry gives back what entry n of p, already unlinked, stands for.
-func (e *Engine) freeEntry(p *transfer, n uint32) {
+// freed is what was given back.
+type freed struct {
+	entries                   uint32
+	staged, held, quarantined int64 // bytes, as an instance counts them
+	written                   int64 // bytes of slots that were written
+}
+
+// freeEntry gives back what entry n of p, already unlinked or about to be, stands for. Behind the last of several comes [Engine.freed].
+func (e *Engine) freeEntry(p *transfer, n uint32, f *freed) {
 	e.settleUses()
 	q := &e.entries[n]
-	i := &e.insts[p.inst]
+	f.entries++
 	switch {
 	case q.state == entryStaged && p.state == transferQuarantined:
-		i.quarantined -= q.size
+		f.quarantined += q.size
+		f.written += q.size
 		e.table.FreeQuarantined(q.ref)
 	case q.state == entryStaged:
-		i.staged -= q.size
+		f.staged += q.size
+		f.written += q.size
 		e.table.Abort(q.ref)
 	case p.state == transferQuarantined:
-		i.quarantined -= q.size
+		f.quarantined += q.size
 		e.table.Release(q.ref)
 	default:
 		if q.state == entryWaiting {
 			e.unwait(n)
 		}
-		i.held -= q.size
+		f.held += q.size
 		e.table.Release(q.ref)
 	}
-	e.memoryFreed = true
-	if q.state == entryStaged {
-		e.counted(i, -1, -q.size, 0)
-	} else {
-		e.counted(i, -1, 0, -q.size)
-	}
-	p.count--
-	p.bytes -= q.size
 	q.moveTo(entryFree)
 	q.next = e.entryFree
 	e.entryFree = n
+}
+
+// freed takes from the sums of p and its instance what was given back.
+func (e *Engine) freed(p *transfer, f *freed) {
+	i := &e.insts[p.inst]
+	i.staged -= f.staged
+	i.held -= f.held
+	i.quarantined -= f.quarantined
+	bytes := f.staged + f.held + f.quarantined
+	e.counted(i, -int32(f.entries), -f.written, f.written-bytes)
+	p.count -= f.entries
+	p.bytes -= bytes
+	e.memoryFreed = true
 }
 
 // unlinkEntry takes entry n out of its transfer's list.

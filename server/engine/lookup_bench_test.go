@@ -14,12 +14,12 @@ import (
 // comes behind it (after): the policy's uses, or the release of the holds. Eight sets of keys are asked for in turn. The metrics are
 // the medians and tenths of ns for a lookup.
 func BenchmarkLookupSteps(b *testing.B) {
-	for _, hold := range []bool{false, true} {
-		b.Run(fmt.Sprintf("hold=%v", hold), func(b *testing.B) { lookupSteps(b, hold) })
+	for _, o := range []proto.LookupOptions{0, proto.LookupHold, proto.LookupHold | proto.LookupSlots} {
+		b.Run(fmt.Sprintf("hold=%v/slots=%v", o&proto.LookupHold != 0, o&proto.LookupSlots != 0), func(b *testing.B) { lookupSteps(b, o) })
 	}
 }
 
-func lookupSteps(b *testing.B, hold bool) {
+func lookupSteps(b *testing.B, o proto.LookupOptions) {
 	const sets, keys = 8, 512
 	w := newWorld(b, setup{slots: 3 * sets * keys, quiet: true, cfg: Config{Policy: table.PolicyAdaptive, InstanceCap: 1 << 40}})
 	a := w.worker(1, 100)
@@ -30,10 +30,7 @@ func lookupSteps(b *testing.B, hold bool) {
 	h := &bareHost{e: w.e, w: w}
 	w.e.host = h
 	c := &cycle{h: h, frame: Event{Kind: EventFrame, Conn: a.id, Header: proto.Header{Version: 1, Boot: testBoot}}}
-	in := proto.Lookup{Group: 1}
-	if hold {
-		in.Options = proto.LookupHold
-	}
+	in := proto.Lookup{Group: 1, Options: o}
 	var bodies [][]byte
 	for part := range slices.Chunk(all, keys) {
 		in.Keys = testKeys(part...)
@@ -55,7 +52,7 @@ func lookupSteps(b *testing.B, hold bool) {
 		c.rel.Leases[0] = c.outL.Lease
 		c.body = proto.AppendRelease(nil, &c.rel)
 		begin = time.Now()
-		if hold {
+		if o&proto.LookupHold != 0 {
 			c.frame.Header.Op, c.frame.Body = proto.OpRelease, c.body
 			c.frame.Header.Body, c.frame.Header.Size = uint32(len(c.body)), uint32(proto.HeaderSize+len(c.body))
 			w.e.Step(&c.frame)
