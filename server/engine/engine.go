@@ -86,7 +86,7 @@ type Engine struct {
 	parts    []table.Extent
 	refs     []table.Ref
 	window   window
-	tail     [windowKeys]table.Ref
+	tail     []table.Ref // objects that touchTail found
 	ending   []table.Ref // objects of the entries that are given back
 	uses     uses
 	origins  origins // of the lookup that is carried out
@@ -155,6 +155,7 @@ func New(cfg Config, host Host) (*Engine, error) {
 		admission:   newAdmission(cfg.Admit),
 		out:         make([]byte, 0, outSize),
 		refs:        make([]table.Ref, 0, proto.MaxKeys),
+		tail:        make([]table.Ref, proto.MaxKeys),
 		ending:      make([]table.Ref, 0, proto.MaxKeys),
 		uses:        uses{refs: make([]table.Ref, 0, proto.MaxKeys)},
 	}

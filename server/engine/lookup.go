@@ -307,24 +307,23 @@ func (e *Engine) acquireOne(t uint32, a *acquisition, key *table.Key, keys []pro
 	return 0, true
 }
 
-// touchTail uses those of the keys that are in memory, the last first. Each stands for itself.
-func (e *Engine) touchTail(key table.Key, keys []proto.Key) {
-	for n := len(keys); n > 0; {
-		from := (n - 1) / windowKeys * windowKeys
-		refs := e.tail[:n-from]
-		table.FindAll(e.table, key, keys[from:n], refs)
-		slices.Reverse(refs)
-		for i, ref := range refs {
-			if i%table.Batch == 0 {
-				e.table.Ahead(refs, i)
-			}
-			if ref != 0 {
-				e.table.Chain()
-				e.touch(ref)
-			}
+// touchTail uses those of the keys that are in memory, the last first. Each stands for itself. It returns which they are, zero for
+// those that are not there, until it is called again.
+func (e *Engine) touchTail(key table.Key, keys []proto.Key) []table.Ref {
+	refs := e.tail[:len(keys)]
+	table.FindAll(e.table, key, keys, refs)
+	slices.Reverse(refs)
+	for i, ref := range refs {
+		if i%table.Batch == 0 {
+			e.table.Ahead(refs, i)
 		}
-		n = from
+		if ref != 0 {
+			e.table.Chain()
+			e.touch(ref)
+		}
 	}
+	slices.Reverse(refs)
+	return refs
 }
 
 const (

@@ -61,9 +61,57 @@ func lookupSteps(b *testing.B, o proto.LookupOptions) {
 		}
 		afters = append(afters, time.Since(begin))
 	}
-	for name, list := range map[string][]time.Duration{"answer": answers, "after": afters} {
-		slices.Sort(list)
-		b.ReportMetric(float64(list[len(list)/2]), name+"-p50-ns")
-		b.ReportMetric(float64(list[len(list)/10]), name+"-p10-ns")
+	report(b, answers, "answer")
+	report(b, afters, "after")
+}
+
+// report says what the steps of a kind took: the medians and tenths.
+func report(b *testing.B, list []time.Duration, name string) {
+	slices.Sort(list)
+	b.ReportMetric(float64(list[len(list)/2]), name+"-p50-ns")
+	b.ReportMetric(float64(list[len(list)/10]), name+"-p10-ns")
+}
+
+// BenchmarkPrepareSteps is what a PREPARE of 512 keys costs the engine, of which none are there or all, and its abort.
+func BenchmarkPrepareSteps(b *testing.B) {
+	const keys = 512
+	for _, there := range []bool{false, true} {
+		b.Run(fmt.Sprintf("there=%v", there), func(b *testing.B) {
+			w := newWorld(b, setup{slots: 8 * keys, quiet: true, cfg: Config{Policy: table.PolicyAdaptive, InstanceCap: 1 << 40}})
+			a := w.worker(1, 100)
+			h := &bareHost{e: w.e, w: w}
+			if there {
+				a.store(slotSize, names("k", keys)...)
+			}
+			w.e.host = h
+			c := &cycle{h: h, frame: Event{Kind: EventFrame, Conn: a.id, Header: proto.Header{Version: 1, Boot: testBoot}}}
+			in := proto.PrepareStore{Keys: testKeys(names("k", keys)...)}
+			for range keys {
+				in.Sizes = append(in.Sizes, slotSize)
+			}
+			body := proto.AppendPrepareStore(nil, &in)
+			var prepares, aborts []time.Duration
+			b.ReportAllocs()
+			for b.Loop() {
+				c.body = body
+				begin := time.Now()
+				c.request(proto.OpPrepareStore)
+				prepares = append(prepares, time.Since(begin))
+				if proto.ParsePrepareStoreReply(h.last[proto.HeaderSize:], &c.outP) != nil || (c.outP.Transfer == 0) != there {
+					b.Fatal(c.outP.Transfer)
+				}
+				if c.abort.Transfer = c.outP.Transfer; there {
+					continue
+				}
+				c.body = proto.AppendAbortStore(nil, &c.abort)
+				begin = time.Now()
+				c.request(proto.OpAbortStore)
+				aborts = append(aborts, time.Since(begin))
+			}
+			report(b, prepares, "prepare")
+			if !there {
+				report(b, aborts, "abort")
+			}
+		})
 	}
 }

@@ -56,15 +56,20 @@ func (e *Engine) beginStore(c *conn, r *request, x uint32, index uint16) (layout
 func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.PrepareStoreReply, pa patience) int64 {
 	p := &e.transfers[t]
 	first := len(out.Results)
+	var refs []table.Ref
 	if pa.behind { // it is new: who stores what exists has computed it, so that it was in demand, and what is new must not evict it
-		e.touchTail(table.Key{Namespace: p.space, Layout: l.id}, in.Keys)
+		refs = e.touchTail(table.Key{Namespace: p.space, Layout: l.id}, in.Keys)
 	}
 	for i := first; i < len(in.Keys); i++ {
 		res := proto.StoreResult{}
 		size := int64(min(in.Sizes[i], 1<<62))
 		key := table.Key{Namespace: p.space, Layout: l.id, Hash: in.Keys[i]}
 		w := (i - first) % windowKeys
-		if w == 0 {
+		switch {
+		case w > 0:
+		case pa.behind:
+			e.lookAgain(&key, in.Keys[i:], refs[i:])
+		default:
 			e.look(&key, in.Keys[i:], true)
 		}
 		switch {
@@ -74,7 +79,7 @@ func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.
 			res.Status = proto.StatusExists
 		default:
 			var full bool
-			if res, full = e.stage(t, &key, size, uint32(i), pa); full {
+			if res, full = e.stage(t, w, &key, size, uint32(i), pa); full {
 				if e.mustWait(pa, size) {
 					return max(size, 1)
 				}
@@ -89,12 +94,12 @@ func (e *Engine) reserve(t uint32, l layout, in *proto.PrepareStore, out *proto.
 	return 0
 }
 
-// stage reserves one slot. full says that there is no memory for it now, or that others wait
+// stage reserves one slot for the w-th key of the window. full says that there is no memory for it now, or that others wait
 // for what there is.
-func (e *Engine) stage(t uint32, key *table.Key, size int64, pos uint32, pa patience) (res proto.StoreResult, full bool) {
+func (e *Engine) stage(t uint32, w int, key *table.Key, size int64, pos uint32, pa patience) (res proto.StoreResult, full bool) {
 	p := &e.transfers[t]
 	i := &e.insts[p.inst]
-	if _, st, ok := e.table.Find(key); !ok {
+	if _, st, ok := e.find(w, key); !ok {
 		switch {
 		case !e.mayOwn(i, size), p.inline && p.bytes+size > proto.MaxPayload:
 			return proto.StoreResult{Status: proto.StatusBusy}, false

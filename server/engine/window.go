@@ -11,7 +11,7 @@ import (
 const windowKeys = 64
 
 // A window is what is known of some keys of a request before they are handled. Handling them
-// may change that: a load evicts what comes behind it, and a key can come twice.
+// may change that: a load or a store evicts what comes behind it, and a key can come twice.
 type window struct {
 	refs  [windowKeys]table.Ref // zero: not in memory
 	disk  [windowKeys]bool      // on disk, and not in memory
@@ -24,9 +24,20 @@ type window struct {
 // look fills the window for the first of keys, whose namespace and layout are k's. It looks
 // on disk too if that is asked for.
 func (e *Engine) look(k *table.Key, keys []proto.Key, disk bool) {
-	w := &e.window
 	keys = keys[:min(len(keys), windowKeys)]
-	table.FindAll(e.table, *k, keys, w.refs[:])
+	table.FindAll(e.table, *k, keys, e.window.refs[:])
+	e.lookOnDisk(k, keys, disk)
+}
+
+// lookAgain is look for a request whose keys were looked up before: refs is what was found then.
+func (e *Engine) lookAgain(k *table.Key, keys []proto.Key, refs []table.Ref) {
+	keys = keys[:copy(e.window.refs[:], refs)]
+	e.lookOnDisk(k, keys, true)
+}
+
+// lookOnDisk looks for what is not in memory, if that is asked for.
+func (e *Engine) lookOnDisk(k *table.Key, keys []proto.Key, disk bool) {
+	w := &e.window
 	w.disk = [windowKeys]bool{}
 	if e.log == nil || !disk {
 		return
