@@ -138,6 +138,10 @@ func TestMain(m *testing.M) {
 		zombie(path)
 		return
 	}
+	if path := os.Getenv(childConnects); path != "" {
+		connects(path)
+		return
+	}
 	if os.Getenv(childListens) != "" {
 		if err := unix.Listen(3, 16); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -57,6 +57,15 @@ func (r *reactor) Passable(id engine.ConnID) bool {
 	return c == nil || r.passable(c)
 }
 
+// Process implements [engine.Host].
+func (r *reactor) Process(id engine.ConnID) (uint64, bool) {
+	c := r.connOf(id)
+	if c == nil || !c.local {
+		return 0, true
+	}
+	return r.processOf(c)
+}
+
 // Watchable implements [engine.Host].
 func (r *reactor) Watchable(id engine.ConnID) bool {
 	c := r.connOf(id)

@@ -43,26 +43,37 @@ func (r *reactor) identify(c *conn) engine.Peer {
 		peer.UID = nobody
 	}
 	c.pid = peer.PID
-	if peer.PID == 0 {
-		peer.Process = inodeOf(c.fd)
-	}
 	return peer
 }
 
-// inodeOf is the number of the inode that a pidfd has of the process that connected, or 0. From Linux 6.9 on pidfds have a file
-// system of their own, where each process has an inode for itself, and no other gets its number.
-func inodeOf(fd int) uint64 {
-	pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
-	if err != nil {
-		return 0
+// endedProcess stands for a process that the kernel has forgotten, so that it tells no number of it: none that lives is that one.
+const endedProcess = ^uint64(0)
+
+// processOf is [engine.Host.Process]: the number of the inode that a pidfd has of the process that connected. From Linux 6.9 on
+// pidfds have a file system of their own, where each process has an inode for itself, and no other gets its number. Before that
+// there is none, and a process is known by its PID alone as long as it lives.
+func (r *reactor) processOf(c *conn) (uint64, bool) {
+	pidfd, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	switch {
+	case err == nil:
+		defer closeFd(pidfd)
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
+		return endedProcess, true
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
+		r.complain("a client's process can't be told from others now; its registration is refused", "pid", c.pid, "err", err)
+		return 0, false
+	default: // a kernel, or a sandbox, without it
+		return 0, true
 	}
-	defer closeFd(pidfd)
 	var fs unix.Statfs_t
 	var st unix.Stat_t
-	if unix.Fstatfs(pidfd, &fs) != nil || fs.Type != unix.PID_FS_MAGIC || unix.Fstat(pidfd, &st) != nil {
-		return 0
+	if unix.Fstatfs(pidfd, &fs) == nil && fs.Type == unix.PID_FS_MAGIC && unix.Fstat(pidfd, &st) == nil {
+		return st.Ino, true
 	}
-	return st.Ino
+	if pidfdEnded(pidfd) {
+		return endedProcess, true
+	}
+	return 0, true
 }
 
 // sinceBoot is the time since the machine started, that of its sleep included, as

@@ -33,17 +33,18 @@ func (h *bareHost) Receive(_ ConnID, _ []table.Extent, op OpID) {
 	h.moves[h.moved] = Event{Kind: EventPayload, Op: op}
 	h.moved++
 }
-func (h *bareHost) Hangup(ConnID)         {}
-func (h *bareHost) Passable(ConnID) bool  { return true }
-func (h *bareHost) Watchable(ConnID) bool { return true }
-func (h *bareHost) Watch(ConnID, WatchID) {}
-func (h *bareHost) Unwatch(WatchID)       {}
-func (h *bareHost) Kill(WatchID) bool     { return false }
-func (h *bareHost) Quiet(ConnID) bool     { return true }
-func (h *bareHost) Hears(ConnID) bool     { return true }
-func (h *bareHost) Tell(*Notice)          {}
-func (h *bareHost) Sight(int, []uint64)   {}
-func (h *bareHost) DiskRoom() int         { return len(h.ios) - h.count }
+func (h *bareHost) Hangup(ConnID)                 {}
+func (h *bareHost) Passable(ConnID) bool          { return true }
+func (h *bareHost) Process(ConnID) (uint64, bool) { return 0, true }
+func (h *bareHost) Watchable(ConnID) bool         { return true }
+func (h *bareHost) Watch(ConnID, WatchID)         {}
+func (h *bareHost) Unwatch(WatchID)               {}
+func (h *bareHost) Kill(WatchID) bool             { return false }
+func (h *bareHost) Quiet(ConnID) bool             { return true }
+func (h *bareHost) Hears(ConnID) bool             { return true }
+func (h *bareHost) Tell(*Notice)                  {}
+func (h *bareHost) Sight(int, []uint64)           {}
+func (h *bareHost) DiskRoom() int                 { return len(h.ios) - h.count }
 
 func (h *bareHost) Disk(io *seglog.IO) {
 	h.ios[h.count] = *io

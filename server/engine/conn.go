@@ -48,6 +48,7 @@ type conn struct {
 	id      ConnID
 	state   connState
 	inline  bool // registered for inline transport
+	learnt  bool // peer.Process was asked for: what owns it does not change after that
 	peer    Peer
 	token   access.Digest // that HELLO carried
 	grant   *access.Grant // since HELLO

@@ -43,7 +43,7 @@ type Event struct {
 // A Peer is what the kernel says of a connection's other end.
 type Peer struct {
 	PID     int32  // 0 when unknown (another host, another PID namespace)
-	Process uint64 // another number of the process, which no other ever has, where the kernel has one and PID is 0; else 0
+	Process uint64 // another number of the process, which no other ever has, or 0; [Host.Process] tells it when it is needed
 	Local   bool   // a Unix socket: file descriptors can be passed
 
 	UID    uint32   // of a Unix socket's peer

@@ -60,6 +60,11 @@ type Host interface {
 	// has not read those that it was passed before. The kernel allows a user so many of them at a time.
 	Passable(c ConnID) bool
 
+	// Process tells a number of the process that made connection c that no other ever has, or 0 where there is none: its PID
+	// may be another's by now, while a child of it keeps the connection. False: it cannot be told now, but later perhaps. It is
+	// asked when a client registers, once more after a false: it costs the host some system calls.
+	Process(c ConnID) (number uint64, ok bool)
+
 	// Watchable says whether the process that made connection c lives and can be watched. It
 	// is asked when a client registers for shared memory, not before: to watch a process
 	// costs the host a descriptor.

@@ -96,7 +96,7 @@ func (i *instance) moveTo(s instState) {
 
 func (i *instance) owned() int64 { return i.staged + i.held + i.quarantined }
 
-// sameProcess says whether a peer is the process that registered i. Where the kernel does
+// sameProcess says whether a peer is the process that registered i, and not one that has its PID by now. Where the kernel does
 // not tell processes apart two that share memory are never taken for the same: each is
 // to be watched by itself.
 func (i *instance) sameProcess(p *Peer, shared bool) bool {

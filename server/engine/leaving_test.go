@@ -340,3 +340,48 @@ func TestAnInstanceThatEndedIsNotKilledForItsDeletes(t *testing.T) {
 	require.Len(t, operator.instances(), 1)
 	w.baseline()
 }
+
+// A dead worker's number is another process's by now, and a child of the dead one has its connection still: it is nothing of the new
+// one's instance, though it registers the same id, before it or after it, and whatever it says that it touches no more.
+func TestAProcessWithTheNumberOfADeadOneIsAnother(t *testing.T) {
+	w := newWorld(t, setup{slots: 16})
+	orphan := w.open(Peer{Local: true, PID: 100, Process: 1})
+	require.Equal(t, proto.StatusOK, orphan.register(7, "space", proto.TransportInline).h.Status)
+	left := orphan.prepared(orphan.prepare(0, slotSize, "x"))
+	require.NotZero(t, left.Transfer)
+
+	worker := w.open(Peer{Local: true, PID: 100, Process: 2})
+	require.Equal(t, proto.StatusOK, worker.register(7, "space", proto.TransportShared).h.Status)
+	require.Zero(t, w.e.table.Usage().Staged, "what the orphan had is not the worker's")
+	require.Equal(t, proto.StatusStale, worker.abort(left.Transfer))
+	mine := worker.prepared(worker.prepare(0, slotSize, "y"))
+	require.Equal(t, proto.StatusNotRegistered, orphan.call(proto.OpUnregister, 0, nil, nil).h.Status)
+	require.EqualValues(t, slotSize, w.e.table.Usage().Staged)
+
+	require.Equal(t, proto.StatusOK, orphan.register(7, "space", proto.TransportInline).h.Status)
+	require.EqualValues(t, slotSize, w.e.table.Usage().Quarantined, "the worker writes there still")
+	require.Equal(t, proto.StatusDenied, orphan.abort(mine.Transfer))
+	require.Equal(t, proto.StatusOK, orphan.call(proto.OpUnregister, 0, nil, nil).h.Status)
+	require.EqualValues(t, slotSize, w.e.table.Usage().Quarantined)
+	require.EqualValues(t, 1, w.e.claims.claimOf(owner{pid: 100, process: 2}).transfers)
+	w.dies(100)
+	w.baseline()
+}
+
+// A process that cannot be told from others now, for want of a descriptor, is told to ask again: taken for another it would
+// lose what it has.
+func TestAProcessThatCannotBeToldNowAsksAgain(t *testing.T) {
+	w := newWorld(t, setup{slots: 16})
+	peer := Peer{Local: true, PID: 100, Process: 1}
+	a, b := w.open(peer), w.open(peer)
+	require.Equal(t, proto.StatusOK, a.register(7, "space", proto.TransportShared).h.Status)
+	out := a.prepared(a.prepare(0, slotSize, "x"))
+	w.nameless = true
+	require.Equal(t, proto.StatusBusy, b.register(7, "space", proto.TransportShared).h.Status)
+	require.Equal(t, proto.StatusOK, a.register(7, "space", proto.TransportShared).h.Status, "it is known")
+	w.nameless = false
+	require.Equal(t, proto.StatusOK, b.register(7, "space", proto.TransportShared).h.Status)
+	require.Equal(t, proto.StatusOK, b.commit(out.Transfer), "one instance, two connections")
+	w.dies(100)
+	w.baseline()
+}

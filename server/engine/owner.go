@@ -9,8 +9,8 @@ import (
 // An owner is who registers: a process, or, where the kernel does not tell which, whoever has a token.
 type owner struct {
 	pid     int32
-	process uint64        // if pid is 0
-	token   access.Digest // if that is 0, too
+	process uint64
+	token   access.Digest // if both are 0
 }
 
 // owner is who is at the other end of c.

@@ -121,6 +121,9 @@ func (e *Engine) onRegister(c *conn, r *request, body []byte) {
 // starts a new incarnation and the old one drains. While it has a connection its layouts
 // stay what they are: requests name them by their index.
 func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) (uint32, proto.Status) {
+	if !e.learn(c) {
+		return none, proto.StatusBusy
+	}
 	shared := in.Want == proto.TransportShared && e.cfg.Pool.Kind != proto.ShmNone && c.peer.Local && c.grant.Shared &&
 		e.host.Watchable(c.id)
 	layouts := layoutsID(in.Layouts)
@@ -161,6 +164,19 @@ func (e *Engine) admitInstance(c *conn, in *proto.Register, s uint32) (uint32, p
 	e.bind(c, x)
 	e.share(c, i, x, shared)
 	return x, proto.StatusOK
+}
+
+// learn has the host tell which process c is of, and says whether it could.
+func (e *Engine) learn(c *conn) bool {
+	if !c.learnt && c.peer.Local {
+		number, ok := e.host.Process(c.id)
+		if !ok {
+			return false
+		}
+		c.peer.Process = number
+	}
+	c.learnt = true
+	return true
 }
 
 // rejoin binds a further connection of the same process to its instance.

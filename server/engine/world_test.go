@@ -43,6 +43,7 @@ type world struct {
 	closed   map[ConnID]bool
 	watches  map[WatchID]int32 // to the watched process
 	blind    bool              // no process can be watched
+	nameless bool              // no process can be told from others now
 	unread   map[ConnID]bool   // whose peers do not read
 	peers    map[ConnID]Peer
 	nextID   uint32
@@ -327,7 +328,10 @@ func (w *world) Hangup(c ConnID) {
 }
 
 func (w *world) Passable(c ConnID) bool { return !w.unread[c] }
-func (w *world) Watchable(ConnID) bool  { return !w.blind }
+func (w *world) Process(c ConnID) (uint64, bool) {
+	return w.peers[c].Process, !w.nameless
+}
+func (w *world) Watchable(ConnID) bool { return !w.blind }
 func (w *world) Watch(c ConnID, id WatchID) {
 	w.watches[id] = w.peers[c].PID
 	if w.peers[c].PID == 0 {
