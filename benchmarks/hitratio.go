@@ -112,26 +112,30 @@ func newPlan(requests []Request) *plan {
 	return p
 }
 
-// A tableCache is the server's table with a pool of so many blocks.
+// A tableCache is the server's table with a pool of so many blocks. Each is a unit of it, whatever it would be in the server's: no
+// rule looks at sizes, and the pool need be no larger than any.
 type tableCache struct {
 	table  *table.Table
-	size   int64 // of a block
 	most   int64 // bytes cached after a request
 	staged []table.Ref
 }
 
-// objectBytes is how many bytes of pool the server has an entry for by default.
-const objectBytes = 8 << 10
+const (
+	// objectBytes is how many bytes of pool the server has an entry for by default, and entriesMax how many entries at most.
+	objectBytes = 8 << 10
+	entriesMax  = 1 << 21
+)
 
 func newTableCache(policy table.Policy, blocks int, size int64, p *plan) *tableCache {
 	longest := 0
 	for i := range p.requests {
 		longest = max(longest, len(p.requests[i]))
 	}
-	most := int64(blocks) * table.Footprint(size)
-	pool := most + int64(longest)*table.Footprint(size)
-	c := &tableCache{size: size, most: most, staged: make([]table.Ref, 0, longest), table: table.New(table.Config{
-		Size: pool, MaxObjects: max(int(most/objectBytes), 1024) + longest, Policy: policy, Seed: 1,
+	most := int64(blocks) * table.Unit
+	pool := most + int64(longest)*table.Unit
+	entries := min(max(int64(blocks)*table.Footprint(size)/objectBytes, 1024), entriesMax)
+	c := &tableCache{most: most, staged: make([]table.Ref, 0, longest), table: table.New(table.Config{
+		Size: pool, MaxObjects: max(int(entries), blocks) + longest, Policy: policy, Seed: 1,
 	})}
 	c.table.Grow(pool)
 	return c
@@ -155,9 +159,9 @@ func (c *tableCache) request(_ int, blocks []uint32) (hits int) {
 	hits = len(c.staged)
 	for _, b := range blocks[hits:] {
 		k := blockKey(b)
-		ref, _, res := c.table.Stage(&k, c.size)
+		ref, _, res := c.table.Stage(&k, table.Unit)
 		for res == table.Again {
-			ref, _, res = c.table.Stage(&k, c.size)
+			ref, _, res = c.table.Stage(&k, table.Unit)
 		}
 		switch res {
 		case table.Staged, table.ExistsReady:
@@ -184,7 +188,8 @@ func (c *tableCache) request(_ int, blocks []uint32) (hits int) {
 }
 
 // An optimum evicts what is used next the furthest in the future, the tail of a prefix
-// before its head (Belady).
+// before its head (Belady). Nothing serves more of requests in which a block always has the same
+// blocks before it, as it has if its id stands for a prefix.
 type optimum struct {
 	capacity int
 	next     [][]uint32 // for each block of each request, the request that uses it next
