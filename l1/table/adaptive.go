@@ -32,19 +32,31 @@ func (p *adaptive) admit(i, hash uint32, room int) {
 	p.scale.fit(room)
 	p.shadow.fit(p.scale.room)
 	gh, ok := p.ghosts.take(hash)
-	p.traits[i] = newTrait(p.now + 2)
+	p.queues.admit(i, ok && p.ghosts.recent(gh))
 	if ok {
 		p.traits[i] = p.ghosts.trait(gh, &p.scale, p.now)
+		p.use(i, hash, false)
+		return
 	}
-	p.queues.admit(i, ok && p.ghosts.recent(gh))
-	p.use(i, hash, false)
+	p.tick()
+	p.traits[i] = newTrait(p.now)
+	p.sample(i, hash, false)
 }
 
-// use counts a use of an object, which the pool had or not.
+// use counts a use of an object that is known, which the pool had or not.
 func (p *adaptive) use(i, hash uint32, had bool) {
+	p.tick()
+	p.scale.use(&p.traits[i], p.now)
+	p.sample(i, hash, had)
+}
+
+func (p *adaptive) tick() {
 	p.now++
 	p.ghosts.uses.tick(p.scale.room, ghostSteps)
-	p.scale.use(&p.traits[i], p.now)
+}
+
+// sample tells the shadow of the use that was counted last, if the object is one of the sample.
+func (p *adaptive) sample(i, hash uint32, had bool) {
 	if p.shadow.wants(hash) {
 		p.shadow.use(hash, &p.traits[i], p.now, &p.scale, had)
 	}

@@ -52,6 +52,32 @@ func TestTheRoomIsOfThePoolThatThereIs(t *testing.T) {
 		put(t, tab, n, Unit)
 	}
 	require.Equal(t, 100, tab.room())
+
+	tab = New(Config{Size: 200 * Unit, MaxObjects: 50})
+	require.Equal(t, 50, tab.room(), "of as many objects as there are entries")
+	tab.Grow(100 * Unit)
+	put(t, tab, 1, Unit)
+	require.Equal(t, 50, tab.room())
+}
+
+func TestTrimmingGoesInBoundedSteps(t *testing.T) {
+	tab := newTable(1000, 1000)
+	for n := range uint64(1000) {
+		put(t, tab, n, Unit)
+	}
+	calls, before := 1, uint64(0)
+	for ; !tab.Trim(10 * Unit); calls++ {
+		evicted := tab.Usage().Evictions - before
+		require.Positive(t, evicted)
+		require.LessOrEqual(t, evicted, uint64(workMax/evictionWork))
+		before += evicted
+	}
+	require.Greater(t, calls, 10)
+	require.Equal(t, 10*Unit, tab.Usage().Used)
+	r, _ := put(t, tab, 1, Unit)
+	tab.Hold(r)
+	require.False(t, tab.Trim(0), "one is held")
+	require.Equal(t, Unit, tab.Usage().Used)
 }
 
 func TestOldestGoesFirstAndATouchSavesIt(t *testing.T) {
@@ -375,6 +401,18 @@ func TestEachMeetsEveryIndexedObjectOnceInBoundedSteps(t *testing.T) {
 	dst, cursor := tab.Each(0, true, 0, 1000, nil)
 	require.Zero(t, cursor)
 	require.Len(t, dst, all-len(want))
+
+	for limit := 1; limit <= all; limit++ { // also where a step ends before the last entry
+		met := 0
+		for cursor := uint32(0); ; {
+			dst, cursor = tab.Each(0, true, cursor, limit, dst[:0])
+			met += len(dst)
+			if cursor == 0 {
+				break
+			}
+		}
+		require.Equal(t, all-len(want), met, "in steps of %d", limit)
+	}
 
 	tab = newTable(1, 1) // the first entry and the last are met too
 	r, _ := put(t, tab, 1, 1)

@@ -111,7 +111,7 @@ func (s *shadow) head(hash uint32) *uint32 { return &s.heads[hash&uint32(len(s.h
 func (s *shadow) use(hash uint32, t *trait, now uint32, sc *scale, had bool) {
 	i := s.find(hash)
 	if i == 0 {
-		i = s.add(hash)
+		i = s.add(hash, now, sc)
 	}
 	s.stirred = true
 	p := &s.samples[i]
@@ -291,9 +291,13 @@ func (s *shadow) leave(i uint32, k int) {
 }
 
 // add makes a sample, in no cache; the one that left the last cache longest ago
-// gives its place if there is no other.
-func (s *shadow) add(hash uint32) uint32 {
+// gives its place if there is no other. In a long chain the caches may come to have all samples among
+// them; when they have no more than their rooms they cannot.
+func (s *shadow) add(hash, now uint32, sc *scale) uint32 {
 	if s.spare == 0 && int(s.touched)+1 == len(s.samples) {
+		if s.spent.last(0) == 0 {
+			s.trim(s.room(sc), now, sc)
+		}
 		s.drop(s.spent.last(0))
 	}
 	i := s.spare

@@ -34,7 +34,7 @@ func (t *trait) stamp() uint32 { return uint32(t.high)<<16 | uint32(t.low) }
 
 func (t *trait) setStamp(now uint32) { t.low, t.high = uint16(now), uint16(now>>16) }
 
-// newTrait is one of no use, as if at a time.
+// newTrait is that of one use, at a time.
 func newTrait(at uint32) (t trait) {
 	t.setStamp(at)
 	return t
