@@ -14,7 +14,7 @@ func (t *Table) CheckInvariants() error {
 	if err := t.memory.CheckInvariants(); err != nil {
 		return err
 	}
-	for _, check := range []func() error{t.checkObjects, t.checkIndex, t.checkEvictable, t.checkPins, t.checkSpare} {
+	for _, check := range []func() error{t.checkObjects, t.checkIndex, t.checkEvictable, t.checkPins, t.checkSpare, t.checkVains} {
 		if err := check(); err != nil {
 			return err
 		}

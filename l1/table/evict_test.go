@@ -312,7 +312,7 @@ func TestRoomBetweenHeldObjectsIsFoundIfThereIsAny(t *testing.T) {
 		}
 		run, longest := int64(0), int64(0)
 		for at := uint32(0); at != nowhere; at = tab.memory.after(at) {
-			if run += int64(tab.memory.length(at)); !tab.yields(at, false) {
+			if run += int64(tab.memory.length(at)); !tab.yields(at, false, nobody) {
 				run = 0
 			}
 			longest = max(longest, run)
@@ -348,7 +348,7 @@ func TestLongestRunIsFoundWhileThePoolIsFull(t *testing.T) {
 		}
 		run, longest := int64(0), int64(0)
 		for at := uint32(0); at != nowhere; at = tab.memory.after(at) {
-			if run += int64(tab.memory.length(at)); !tab.yields(at, false) {
+			if run += int64(tab.memory.length(at)); !tab.yields(at, false, nobody) {
 				run = 0
 			}
 			longest = max(longest, run)

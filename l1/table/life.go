@@ -126,6 +126,7 @@ func (t *Table) releasePlain(i uint32) {
 		t.sums.held -= bytes
 		t.sums.evictable += bytes
 		t.policy.link(i)
+		t.parted(t.places[i].born, t.places[i].unit())
 	}
 }
 

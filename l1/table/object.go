@@ -20,7 +20,7 @@ type place struct {
 	off, size int64  // bytes; off is meaningless when size is 0
 	data      uint32 // the owner's word
 	next      uint32 // spare list
-	_         [8]byte
+	born      uint64 // its number among all objects that there were
 }
 
 func (p *place) extent() Extent {
@@ -28,6 +28,14 @@ func (p *place) extent() Extent {
 		return Extent{}
 	}
 	return Extent{Off: p.off, Len: p.size}
+}
+
+// unit is where the bytes begin, and no place when there are none.
+func (p *place) unit() uint32 {
+	if p.size == 0 {
+		return nowhere
+	}
+	return unitAt(p.off)
 }
 
 // evictable is the whole rule of who may be evicted; exactly these objects are in the
@@ -129,6 +137,7 @@ func (t *Table) free(i uint32) uint32 {
 	}
 	o.moveTo(StateFree)
 	merged := nowhere
+	born := p.born
 	if p.size > 0 {
 		merged = t.memory.release(p.off, p.size)
 	}
@@ -139,5 +148,6 @@ func (t *Table) free(i uint32) uint32 {
 	*o = object{generation: generation}
 	*p = place{next: t.spare}
 	t.spare = i
+	t.parted(born, merged)
 	return merged
 }

@@ -42,6 +42,9 @@ func (t *Table) reserve(size int64, soft bool) (off int64, res Result) {
 	if most < need {
 		return 0, NoSpace // evicting all of it would be for nothing
 	}
+	if t.inVain(need, soft) {
+		return 0, NoSpace
+	}
 	if !t.hasEntry() {
 		i := t.victim(soft)
 		if i == 0 {
@@ -61,6 +64,7 @@ func (t *Table) reserve(size int64, soft bool) (off int64, res Result) {
 		}
 		looks, ok := t.makeRoom(need, soft)
 		if !ok {
+			t.wasVain(need, soft)
 			return 0, NoSpace
 		}
 		work += evictionWork + looks
@@ -121,23 +125,27 @@ func (t *Table) holeNeighbour(soft bool) uint32 {
 	return 0
 }
 
-// promising says whether the run of free and evictable blocks around evictable
-// object i is as large as needed, as far as a bounded look can tell, and how
-// many blocks it looked at.
+// promising says whether evicting object i and its neighbours would do, as far as a bounded look can tell, and how many
+// blocks it looked at.
 func (t *Table) promising(i uint32, need int64, soft bool) (ok bool, looks int) {
 	p := &t.places[i]
 	if p.size == 0 {
 		return false, 1
 	}
-	start := unitAt(p.off)
-	run := Footprint(p.size)
+	return t.wide(unitAt(p.off), need, soft, nobody)
+}
+
+// wide says whether the run of free and evictable blocks around that at start, which is one, and of objects that came after
+// a certain one, is as large as needed, as far as a bounded look can tell, and how many blocks it looked at.
+func (t *Table) wide(start uint32, need int64, soft bool, after uint64) (ok bool, looks int) {
+	run := int64(t.memory.length(start)) * Unit
 	right, left := t.memory.after(start), t.memory.before(start)
 	for ; looks < neighboursMax && run < need; looks++ {
 		switch {
-		case t.yields(right, soft):
+		case t.yields(right, soft, after):
 			run += int64(t.memory.length(right)) * Unit
 			right = t.memory.after(right)
-		case t.yields(left, soft):
+		case t.yields(left, soft, after):
 			run += int64(t.memory.length(left)) * Unit
 			left = t.memory.before(left)
 		default:
@@ -147,12 +155,16 @@ func (t *Table) promising(i uint32, need int64, soft bool) (ok bool, looks int) 
 	return true, looks
 }
 
-// yields says whether the block at a unit is free or may be evicted.
-func (t *Table) yields(unit uint32, soft bool) bool {
+// yields says whether the block at a unit is free or may be evicted, or is of an object that came after a certain one.
+func (t *Table) yields(unit uint32, soft bool, after uint64) bool {
 	if unit == nowhere {
 		return false
 	}
-	return t.memory.isFree(unit) || t.mayGo(t.memory.owner[unit], soft)
+	if t.memory.isFree(unit) {
+		return true
+	}
+	i := t.memory.owner[unit]
+	return t.mayGo(i, soft) || t.places[i].born > after
 }
 
 // evict frees evictable object i and returns the start of the free block that

@@ -118,6 +118,8 @@ type Table struct {
 	pins    rings    // of evictable objects that are not the policy's
 	trimmed int64    // bytes that the last Trim left, all of the pool before
 	hole    hole
+	births  uint64 // objects that there were
+	vains   vains
 	sums    sums
 	scratch [Batch]uint32
 }
@@ -156,7 +158,13 @@ func (t *Table) eachArray(do func([]byte)) {
 
 // Grow lets the bytes [0, ready) of the pool be granted. It never takes memory
 // back: a smaller value than before changes nothing.
-func (t *Table) Grow(ready int64) { t.memory.Grow(ready) }
+func (t *Table) Grow(ready int64) {
+	before := t.memory.ready
+	t.memory.Grow(ready)
+	if t.memory.ready != before {
+		t.vains = vains{}
+	}
+}
 
 // Find returns the object that k finds, which is staged, loading or ready. It
 // is not a touch.
@@ -201,7 +209,8 @@ func (t *Table) Start(k *Key, size int64, s State, soft bool) (Ref, Extent, Resu
 	i := t.takeEntry()
 	o, p := &t.objects[i], &t.places[i]
 	o.key, o.hash = *k, h
-	p.off, p.size = off, size
+	t.births++
+	p.off, p.size, p.born = off, size, t.births
 	if size > 0 {
 		t.memory.setOwner(off, i)
 	}

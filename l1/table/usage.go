@@ -122,6 +122,7 @@ func (t *Table) enter(i uint32) {
 	t.sums.add(o, t.places[i].size, 1)
 	if o.evictable() {
 		t.link(i)
+		t.parted(t.places[i].born, t.places[i].unit())
 	}
 }
 
