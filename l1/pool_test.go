@@ -3,6 +3,7 @@ package l1
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -117,6 +118,25 @@ func TestCloseLeavesNothingAndMayBeCalledTwice(t *testing.T) {
 	require.NoError(t, p.Close())
 	require.ErrorIs(t, func() error { _, err := p.ReadOnlyFd(); return err }(), ErrClosed)
 	require.ErrorIs(t, p.Populate(0, 4096), ErrClosed)
+}
+
+// What is reserved beside a pool to have it begin where a huge page may is given back.
+func TestPoolsTakeNoAddressesBesideTheirOwn(t *testing.T) {
+	mapped := func() int64 {
+		text, err := os.ReadFile("/proc/self/statm")
+		require.NoError(t, err)
+		var pages int64
+		_, err = fmt.Sscan(string(text), &pages)
+		require.NoError(t, err)
+		return pages * int64(os.Getpagesize())
+	}
+	before := mapped()
+	for range 1024 {
+		p, err := Open(Config{Size: 4096})
+		require.NoError(t, err)
+		require.NoError(t, p.Close())
+	}
+	require.Less(t, mapped()-before, int64(256<<20), "2 MiB for each")
 }
 
 func TestCloseDoesNotUnlinkWhatIsNotItsOwn(t *testing.T) {

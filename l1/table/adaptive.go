@@ -164,7 +164,7 @@ func (p *adaptive) check(linked func(uint32) bool) error {
 	if err := p.lists.check(linked); err != nil {
 		return err
 	}
-	if err := p.queues.order.check(linked); err != nil {
+	if err := p.queues.check(linked); err != nil {
 		return err
 	}
 	return p.shadow.check()

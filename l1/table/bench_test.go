@@ -3,6 +3,7 @@ package table
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -24,6 +25,19 @@ func TestMetadataOfAnObjectIsSmall(t *testing.T) {
 	perUnit /= float64(a.Size() / Unit)
 	t.Logf("%.2f bytes a unit of %d bytes", perUnit, Unit)
 	require.Less(t, perUnit, 17.0)
+}
+
+// Whoever gives huge pages is told of all that is large.
+func TestAllLargeArraysAreTold(t *testing.T) {
+	for _, p := range policies {
+		var told int
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		tab := New(Config{Size: 1 << 32, MaxObjects: 1 << 20, Policy: p, Advise: func(memory []byte) { told += len(memory) }})
+		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(tab)
+		require.InDelta(t, after.TotalAlloc-before.TotalAlloc, told, 4<<20, "%v: the sample of the requests is the rest", p)
+	}
 }
 
 func TestOperationsDoNotAllocate(t *testing.T) {

@@ -1,5 +1,7 @@
 package table
 
+import "fmt"
+
 const (
 	// smallShare is the part of the members that the small queue may have before
 	// it gives.
@@ -104,6 +106,27 @@ func (q *queues) remove(i uint32) {
 	q.order.remove(i)
 }
 
+// check compares the queues with who should be in one, and the numbers with a recount.
+func (q *queues) check(linked func(uint32) bool) error {
+	if err := q.order.check(linked); err != nil {
+		return err
+	}
+	small, count := 0, 0
+	for i := range q.order.base {
+		if !q.order.has(i) {
+			continue
+		}
+		count++
+		if q.flags[i]&(inMain|inOut) == 0 {
+			small++
+		}
+	}
+	if small != q.small || count != q.count {
+		return fmt.Errorf("l1/table: %d of %d members are in the small queue, counted are %d of %d", small, count, q.small, q.count)
+	}
+	return nil
+}
+
 func (q *queues) fetch(members []uint32) {
 	fetch(q.flags, members)
 	fetch(q.order.at, members)
@@ -189,4 +212,4 @@ func (p *s3fifo) eachArray(do func([]byte)) {
 	do(bytesOf(p.ghosts.at))
 }
 
-func (p *s3fifo) check(linked func(uint32) bool) error { return p.queues.order.check(linked) }
+func (p *s3fifo) check(linked func(uint32) bool) error { return p.queues.check(linked) }

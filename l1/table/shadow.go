@@ -363,13 +363,13 @@ func (s *shadow) check() error {
 			return fmt.Errorf("l1/table: rule %d has %d samples, counts %d", k, n, s.counts[k])
 		}
 		in := func(i uint32) bool { return s.samples[i].in>>k&1 != 0 }
-		r := &s.recency
+		check := s.recency.check
 		if k < rates {
-			r = &s.grades[k]
+			check = s.grades[k].check
 		} else if k == ruleQueues {
-			r = &s.queues.order
+			check = s.queues.check
 		}
-		if err := r.check(in); err != nil {
+		if err := check(in); err != nil {
 			return fmt.Errorf("rule %d: %w", k, err)
 		}
 	}

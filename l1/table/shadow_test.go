@@ -67,3 +67,27 @@ func TestTheFirstUseCountsOneInAPoolOfAnySize(t *testing.T) {
 		}
 	}
 }
+
+// Of what is remembered in one place the least valuable is given up.
+func TestTheLeastValuableGhostIsGivenUp(t *testing.T) {
+	var s scale
+	s.fit(100)
+	const now = 1000
+	for least := range uint32(ghostWays) {
+		g := newGhosts(ghostWays / ghostsEach)
+		for hash := range uint32(ghostWays + 1) {
+			tr := newTrait(now)
+			for k := range tr.f {
+				tr.f[k] = 8 * octave
+				if hash == least {
+					tr.f[k] = 4 * octave
+				}
+			}
+			g.put(hash, &tr, false, &s, ghostRate, now)
+		}
+		for hash := range uint32(ghostWays + 1) {
+			_, ok := g.take(hash)
+			require.Equal(t, hash != least, ok, "%d of %d", hash, least)
+		}
+	}
+}

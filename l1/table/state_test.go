@@ -182,7 +182,11 @@ func TestDeadReferenceIsRecognised(t *testing.T) {
 	require.Equal(t, r.index(), again.index(), "the entry is reused")
 	require.False(t, tab.Alive(r))
 	require.True(t, tab.Alive(again))
-	require.PanicsWithValue(t, "l1/table: use of a dead reference", func() { tab.Publish(r, false) })
+	for _, use := range []func(){
+		func() { tab.Publish(r, false) }, func() { tab.Extent(r) }, func() { tab.Data(r) }, func() { tab.SetData(r, 1) }, func() { tab.Key(r) },
+	} {
+		require.PanicsWithValue(t, "l1/table: use of a dead reference", use)
+	}
 }
 
 // The number of holds wraps to none, and what is held is evicted: the last hold there can be is refused.
