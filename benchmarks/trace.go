@@ -59,6 +59,9 @@ func parseTrace(r io.Reader, n int) ([]Request, error) {
 		}
 		var request Request
 		if err := json.Unmarshal(line, &request); err != nil {
+			if cut := lines.Err(); cut != nil { // the line is what there is of it: the file is torn, say
+				err = cut
+			}
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
 		requests = append(requests, request)

@@ -3,6 +3,8 @@ package benchmarks
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +47,16 @@ func TestBrokenTracesNameTheLine(t *testing.T) {
 	require.ErrorContains(t, err, "has hash_ids")
 	_, err = parseTrace(strings.NewReader("\x1f\x8bnot gzip at all"), 0)
 	require.Error(t, err)
+	var torn bytes.Buffer
+	z := gzip.NewWriter(&torn)
+	for i := range 20_000 {
+		_, err = fmt.Fprintf(z, "{\"hash_ids\": [%d]}\n", i*i)
+		require.NoError(t, err)
+	}
+	require.NoError(t, z.Close())
+	torn.Truncate(torn.Len() / 2)
+	_, err = parseTrace(&torn, 0)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "not the error of the line that it ends in")
 	_, err = ReadTrace(filepath.Join(t.TempDir(), "none"), 0)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -67,6 +67,9 @@ func (c *hitRatioCommand) check(opts *benchmarks.HitRatioOptions) error {
 	if c.Plot != "" && filepath.Ext(c.Plot) != ".svg" {
 		return flags.Usagef("--plot: %s does not end with .svg", c.Plot)
 	}
+	if err := checkFile("--plot", c.Plot); err != nil {
+		return err
+	}
 	for _, text := range c.Capacity {
 		number, percent := strings.CutSuffix(text, "%")
 		share, err := strconv.ParseFloat(number, 64)

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -107,6 +108,26 @@ func (p *programs) find() (self, server string, err error) {
 func checkBlock(size flags.Size) error {
 	if size < 1 || size > 64<<20 {
 		return flags.Usagef("--block-size: %v is not between 1 byte and 64MiB", size)
+	}
+	return nil
+}
+
+// checkFile refuses a file that cannot be written, before a measurement that takes long. An empty path is none.
+func checkFile(flag, path string) error {
+	if path == "" {
+		return nil
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return flags.Usagef("%s: %s is a directory", flag, path)
+	case err == nil:
+		err = unix.Access(path, unix.W_OK)
+	case errors.Is(err, fs.ErrNotExist):
+		err = unix.Access(filepath.Dir(path), unix.W_OK|unix.X_OK)
+	}
+	if err != nil {
+		return flags.Usagef("%s: cannot write %s: %w", flag, path, err)
 	}
 	return nil
 }

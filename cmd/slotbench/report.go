@@ -232,6 +232,9 @@ func (c *reportCommand) Run(ctx context.Context) error {
 			return flags.Usagef("--only: %q is none of %s", name, strings.Join(known, ", "))
 		}
 	}
+	if err := errors.Join(checkFile("--json", c.JSON), checkFile("--html", c.HTML)); err != nil {
+		return err
+	}
 	run, err := c.measure(ctx, func(_ *rig.Rig, s *rig.Selection) {
 		s.Figures, s.Only = true, c.Only
 		if c.HTML != "" {

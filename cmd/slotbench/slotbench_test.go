@@ -216,6 +216,9 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{"attack", "--only", "connect,nosuch"},
 		{"gc", "--rounds", "0"},
 		{"demo", "now"},
+		{"hitratio", "--trace", "x", "--plot", "/none/x.svg"},
+		{"report", "--json", "/none/x"},
+		{"report", "--html", "/"},
 	} {
 		r := cmdtest.Run(t, nil, "slotbench", args...)
 		require.Equal(t, 2, r.Code, "%v: %s", args, r.Stderr)

@@ -82,6 +82,9 @@ func (c *command) check(server bool) error {
 	if c.Timeout <= 0 {
 		return flags.Usagef("--timeout: %v is no time to answer in; give more than 0", c.Timeout)
 	}
+	if err := proto.CheckName(c.Namespace); err != nil {
+		return flags.Usagef("--namespace: %w", err)
+	}
 	if err := c.checkToken(); err != nil {
 		return err
 	}

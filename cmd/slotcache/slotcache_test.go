@@ -216,6 +216,7 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{"instances", "evict"},
 		{"instances", "evict", "xyz"},
 		{"instances", "drop"},
+		{"--namespace", strings.Repeat("x", 65), "ping"},
 	} {
 		r := cmdtest.Run(t, nil, "slotcache", args...)
 		require.Equal(t, 2, r.Code, "%v: %s", args, r.Stderr)

@@ -83,7 +83,7 @@ func readFile(path string) ([]byte, error) {
 	}
 	value, err := io.ReadAll(io.LimitReader(in, proto.MaxPayload+1))
 	if err != nil {
-		return nil, fmt.Errorf("put: read %s: %w", path, err)
+		return nil, fmt.Errorf("put: %w", err) // it names the file
 	}
 	if len(value) > proto.MaxPayload {
 		return nil, fmt.Errorf("put: %s is larger than the largest value, %v; split it", path, flags.Size(proto.MaxPayload))
