@@ -36,7 +36,7 @@ func (t *Table) inVain(need int64, soft bool) bool {
 	return v.units != 0 && need >= int64(v.units)*Unit
 }
 
-// wasVain notes that nothing is left to be evicted, and so many bytes are not to be had.
+// wasVain notes that so many bytes are not to be had now, whatever is evicted that may be.
 func (t *Table) wasVain(need int64, soft bool) {
 	units := uint32(need / Unit)
 	for i := range t.vains.of {
