@@ -93,6 +93,13 @@ func (l *link) granted(handle uint64) bool {
 	return ok
 }
 
+// grantsNothing reports whether callers have ended all that they were given.
+func (l *link) grantsNothing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.grants) == 0
+}
+
 // settle ends a grant that this process does not use any more: op is abort_store,
 // commit_retrieve or release. Where the session's link is lost but the server is the same,
 // the server still keeps the slots for this process, and is told over the present link; if

@@ -68,3 +68,28 @@ func TestASweepSparesWhatAnotherWorkerMayHave(t *testing.T) {
 	require.NoError(t, a.Close())
 	require.Eventually(t, func() bool { return b.sweepOnce(b.session.Load(), b.past) }, waitMax, tick)
 }
+
+// A worker whose connection is lost over and over keeps a part of each for ever.
+func TestLinksThatGrantNothingAreForgotten(t *testing.T) {
+	s := newFake(t, fakeConfig{kind: proto.ShmFd})
+	w := open(t, s, Registration{})
+	ctx := testContext(t)
+	storeAll(t, w, 0, 1, 10)
+	lost := func() {
+		w.Break()
+		_, err := w.Ping(ctx)
+		require.NoError(t, err)
+	}
+	r, err := w.Retrieve(ctx, 0, keysOf(0, 1), RetrieveOptions{})
+	require.NoError(t, err)
+	for range 5 {
+		lost()
+	}
+	require.Len(t, w.past, 1, "the one that the retrieval is from")
+	require.True(t, w.sweepOnce(w.session.Load(), w.past))
+	require.Equal(t, 1, s.count().open+s.count().expired)
+	require.ErrorIs(t, r.Release(ctx), ErrStale)
+	lost()
+	require.Empty(t, w.past)
+	s.idle()
+}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,7 @@ type Worker struct {
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup // populators and sweeps
 	follows sync.WaitGroup // of links, and keepers
-	past    []*link        // lost ones to the present start of the server; with lock
+	past    []*link        // lost ones to the present start of the server that granted what is still open; with lock
 
 	farewell     atomic.Pointer[session] // says bye when the last session of its identity has been left; nil while the worker is open
 	unregistered atomic.Bool             // Unregister was answered
@@ -219,8 +220,8 @@ func (w *Worker) replace(old, s *session) {
 		w.past = nil // that server, with all it kept for this process, is gone
 		return
 	}
-	<-old.link.read // from here on its grants are all known
-	w.past = append(w.past, old.link)
+	<-old.link.read // from here on its grants are all known, and only become fewer
+	w.past = slices.DeleteFunc(append(w.past, old.link), (*link).grantsNothing)
 	past := append([]*link(nil), w.past...)
 	w.tasks.Add(1)
 	s.retain()
