@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -134,4 +136,15 @@ func TestTheStoreThatIsThereCountsAsFree(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "segment"), make([]byte, 1<<20), 0o600))
 	require.GreaterOrEqual(t, usage(dir), int64(1<<20))
 	require.Equal(t, dir, existing(filepath.Join(dir, "a", "b")))
+}
+
+// Segments follow the size that was asked for: few of them fit where it is far too large.
+func TestAStoreLargerThanItsFileSystemIsToldOf(t *testing.T) {
+	var text bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&text, nil))
+	warnL2Size(t.TempDir(), 1<<20, log)
+	require.Empty(t, text.String())
+	warnL2Size(t.TempDir(), 1<<60, log)
+	require.Contains(t, text.String(), "has=")
+	require.Contains(t, text.String(), "give it less")
 }

@@ -47,7 +47,7 @@ func defaultL2Size(dir string) (int64, error) {
 // warnL2Size warns of a store that can never have its size.
 func warnL2Size(dir string, size int64, log *slog.Logger) {
 	if free, err := room(dir); err == nil && size > free {
-		log.Warn("--l2-size is more than the disk store's file system has: it will take what there is",
+		log.Warn("--l2-size is more than the disk store's file system has: it will take what there is, in a few segments of the size that goes with --l2-size; give it less, and more will fit",
 			"size", flags.Size(size), "has", flags.Size(free), "dir", dir)
 	}
 }
