@@ -123,3 +123,31 @@ func TestMoreAreHeldThanMayLeaveLater(t *testing.T) {
 	require.Equal(t, Staged, res)
 	require.False(t, tab.Alive(refs[7]))
 }
+
+// What goes first is a lapsed object, of which the policy is not asked, and its lists still have what was held a moment ago.
+func TestWhatIsHeldStaysThoughALapsedOneGoesFirst(t *testing.T) {
+	for _, p := range policies {
+		tab := newTableWith(p, 10, 20)
+		var refs []Ref
+		for n := range uint64(10) {
+			r, _ := put(t, tab, n, Unit)
+			refs = append(refs, r)
+		}
+		tab.Pin(refs[5], PinSoft)
+		tab.Lapse(refs[5].Entry())
+		for _, i := range []int{4, 6} { // there is no room around it
+			tab.Hold(refs[i])
+		}
+		tab.Delete(refs[3])
+		tab.Delete(refs[7])
+		held := []Ref{refs[0], refs[1], refs[2]}
+		require.Equal(t, 3, tab.HoldAll(held, make([]int64, 3), 3*Unit))
+		k := keyOf(100)
+		_, _, res := tab.Stage(&k, 2*Unit)
+		require.Equal(t, Staged, res)
+		for _, r := range held {
+			require.Equal(t, uint32(1), tab.Holds(r))
+		}
+		require.NoError(t, tab.CheckInvariants())
+	}
+}

@@ -129,10 +129,10 @@ func (t *Table) used(i uint32) {
 // choice, then, if they may go at all, what is pinned softly. It returns 0 if there is
 // none.
 func (t *Table) victim(soft bool) uint32 {
+	t.settle() // whatever goes first: after asks the policy, too
 	if i := t.pins.last(listLapsed); i != 0 {
 		return i
 	}
-	t.settle()
 	if i := t.policy.victim(); i != 0 || !soft {
 		return i
 	}
