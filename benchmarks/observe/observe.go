@@ -86,23 +86,38 @@ func Memory(pid int) (int64, error) {
 	return sum, nil
 }
 
-// Scrape reads a server's metrics, at HOST:PORT.
+// Scrape reads a server's metrics, at HOST:PORT. A server that says that it is too busy to tell is asked again, for 10
+// seconds.
 func Scrape(ctx context.Context, addr string) (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	for {
+		values, busy, err := scrape(ctx, addr)
+		if !busy {
+			return values, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func scrape(ctx context.Context, addr string) (values map[string]float64, busy bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", nil)
 	if err != nil {
-		return nil, fmt.Errorf("observe: %w", err)
+		return nil, false, fmt.Errorf("observe: %w", err)
 	}
 	reply, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("observe: %w", err)
+		return nil, false, fmt.Errorf("observe: %w", err)
 	}
 	defer reply.Body.Close() //nolint:errcheck // only read
 	if reply.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("observe: metrics of %s: %s", addr, reply.Status)
+		return nil, reply.StatusCode == http.StatusServiceUnavailable, fmt.Errorf("observe: metrics of %s: %s", addr, reply.Status)
 	}
-	values := make(map[string]float64)
+	values = make(map[string]float64)
 	lines := bufio.NewScanner(reply.Body)
 	for lines.Scan() {
 		name, text, _ := strings.Cut(lines.Text(), " ")
@@ -111,7 +126,7 @@ func Scrape(ctx context.Context, addr string) (map[string]float64, error) {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("observe: metrics of %s: %w", addr, err)
+		return nil, false, fmt.Errorf("observe: metrics of %s: %w", addr, err)
 	}
-	return values, nil
+	return values, false, nil
 }
