@@ -205,9 +205,9 @@ func (e *Engine) worthDisk(d *dirtyItem) verdict {
 	return verdictAdmit
 }
 
-// opinionDue is until when the first dirty object waits for the host's opinion, if it does.
+// opinionDue is until when the first dirty object waits for the host's opinion, if that is what it waits for.
 func (e *Engine) opinionDue() (time.Duration, bool) {
-	if e.admission.mode != AdmitTinyLFU || e.dirty.len() == 0 {
+	if e.admission.mode != AdmitTinyLFU || e.dirty.len() == 0 || !e.spillRoom() || !e.hasToSpill() {
 		return 0, false
 	}
 	d := &e.dirty.items[e.dirty.first]

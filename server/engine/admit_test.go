@@ -158,6 +158,35 @@ func TestALateOpinionMeansAdmit(t *testing.T) {
 	w.baseline()
 }
 
+// An opinion that does not come is no reason for turns of which nothing comes, while the object is not to go to disk yet, or cannot.
+func TestALateOpinionKeepsNobodyBusy(t *testing.T) {
+	for _, write := range []WriteMode{WriteThrough, WriteBack} {
+		w := diskWorld(t, 64, Config{Admit: AdmitTinyLFU, Write: write, InstanceCap: math.MaxInt64})
+		w.mute = true
+		a := w.worker(1, 100)
+		if write == WriteThrough {
+			w.e.spilling += spillsMax // the log has all that it is to have
+			w.quiet = true
+		}
+		a.store(slotSize, names("k", 8)...)
+		for range 4 {
+			w.advance(sightTime)
+			at, ok := w.e.NextTick()
+			require.True(t, !ok || at > w.now, "%v: a turn at %v, it is %v", write, at, w.now)
+		}
+		require.Zero(t, w.e.counters.AdmitLate)
+		if write == WriteThrough {
+			w.e.spilling -= spillsMax
+			w.quiet = false
+		}
+		w.e.short = true
+		w.advance(0)
+		w.settle()
+		require.EqualValues(t, 8, w.e.counters.AdmitLate)
+		require.True(t, w.onDiskNow(a, "k7"))
+	}
+}
+
 func TestSightingsAreRememberedInBoundedMemory(t *testing.T) {
 	s := newSightings()
 	rng := rand.New(rand.NewPCG(1, 1))
