@@ -54,10 +54,10 @@ func Code(err error) int {
 // CheckToken says what is wrong with a token, without the token: it is a secret.
 func CheckToken(token string) error {
 	if len(token) > proto.MaxName {
-		return Usagef("--token: it has %d bytes, at most %d", len(token), proto.MaxName)
+		return Usagef("the token has %d bytes, at most %d", len(token), proto.MaxName)
 	}
 	if proto.CheckName(token) != nil {
-		return Usagef("--token: it is not UTF-8, or contains a NUL")
+		return Usagef("the token is not UTF-8, or contains a NUL")
 	}
 	return nil
 }

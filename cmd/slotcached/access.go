@@ -54,7 +54,7 @@ func (c *accessFlags) admit(cfg *server.Config, log *slog.Logger) error {
 	return nil
 }
 
-// tokens takes what clients must present. An empty one is rather a shell's variable that is not set, and
+// tokens takes what clients must present. An empty one is rather a variable of a shell or a unit that is not set, and
 // would let everybody in.
 func (c *accessFlags) tokens(to *server.Access) error {
 	switch {
@@ -69,7 +69,11 @@ func (c *accessFlags) tokens(to *server.Access) error {
 	case c.Token != nil:
 		to.Token = *c.Token
 	default:
-		to.Token = os.Getenv("SLOTCACHE_TOKEN")
+		token, given := os.LookupEnv("SLOTCACHE_TOKEN")
+		if given && token == "" {
+			return flags.Usagef("SLOTCACHE_TOKEN: it is empty; to ask for none unset it")
+		}
+		to.Token = token
 	}
 	return flags.CheckToken(to.Token)
 }

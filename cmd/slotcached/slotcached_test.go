@@ -55,7 +55,7 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		{[]string{"--shm-mode", "0660"}, "give --shm-name"},
 		{[]string{"--shm-mode", "0660", "--shm-name="}, "give --shm-name"},
 		{[]string{"--shm-mode", "0", "--shm-name", "a"}, "--shm-mode"},
-		{[]string{"--token", strings.Repeat("x", 80)}, "--token: it has 80 bytes, at most 64"},
+		{[]string{"--token", strings.Repeat("x", 80)}, "the token has 80 bytes, at most 64"},
 		{[]string{"--listen", "unix:/x/y", "--listen", "unix:/x/y"}, "unix:/x/y is given twice"},
 		{[]string{"--listen", "nowhere"}, "unix:PATH or tcp:HOST:PORT"},
 		{[]string{"--listen", "tcp:80"}, "port is missing"},
@@ -97,6 +97,14 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		require.Contains(t, r.Stderr, c.says)
 		require.Empty(t, r.Stdout)
 	}
+}
+
+// A variable of a unit that is not set must not let everybody in.
+func TestAnEmptyTokenOfTheEnvironmentIsRefused(t *testing.T) {
+	t.Setenv("SLOTCACHE_TOKEN", "")
+	r := cmdtest.Run(t, nil, "slotcached", "--l1-size", "16MiB", "--l2-dir=")
+	require.Equal(t, 2, r.Code, r.Stderr)
+	require.Contains(t, r.Stderr, "SLOTCACHE_TOKEN: it is empty")
 }
 
 func TestHelpAndVersionEndWithZero(t *testing.T) {
@@ -189,7 +197,7 @@ func TestTheTokenIsToldWrongFromMissing(t *testing.T) {
 	}{
 		{nil, 1, "asks for a token"},
 		{[]string{"--token", "wrong"}, 1, "the token is not the server's"},
-		{[]string{"--token", strings.Repeat("x", 65)}, 2, "--token: it has 65 bytes"},
+		{[]string{"--token", strings.Repeat("x", 65)}, 2, "the token has 65 bytes"},
 		{[]string{"--timeout", "0"}, 2, "--timeout"},
 		{[]string{"--timeout", "0s"}, 2, "--timeout"},
 		{[]string{"--token", "right"}, 0, ""},
