@@ -77,6 +77,7 @@ type watches struct {
 	free          []uint32
 	byInstance    []uint32 // the watch of each of the engine's instances
 	refused       int      // watches in that state
+	ended         uint64   // processes that were forgotten by the kernel when it was asked who they are
 }
 
 // startWatch is [engine.Host.Watch].

@@ -46,8 +46,12 @@ func (r *reactor) identify(c *conn) engine.Peer {
 	return peer
 }
 
-// endedProcess stands for a process that the kernel has forgotten, so that it tells no number of it: none that lives is that one.
-const endedProcess = ^uint64(0)
+// ended numbers a process that the kernel has forgotten, so that it tells none: no other has this number, one that lives or
+// another that has ended. Inodes do not come that far.
+func (r *reactor) ended() uint64 {
+	r.watches.ended++
+	return -r.watches.ended
+}
 
 // processOf is [engine.Host.Process]: the number of the inode that a pidfd has of the process that connected. From Linux 6.9 on
 // pidfds have a file system of their own, where each process has an inode for itself, and no other gets its number. Before that
@@ -58,7 +62,7 @@ func (r *reactor) processOf(c *conn) (uint64, bool) {
 	case err == nil:
 		defer closeFd(pidfd)
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
-		return endedProcess, true
+		return r.ended(), true
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
 		r.complain("a client's process can't be told from others now; its registration is refused", "pid", c.pid, "err", err)
 		return 0, false
@@ -71,7 +75,7 @@ func (r *reactor) processOf(c *conn) (uint64, bool) {
 		return st.Ino, true
 	}
 	if pidfdEnded(pidfd) {
-		return endedProcess, true
+		return r.ended(), true
 	}
 	return 0, true
 }

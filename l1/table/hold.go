@@ -7,7 +7,7 @@ const leavingMost = 4096
 // as it was. sizes[i] becomes the length of each of them. Zero references are none.
 //
 // They are held at once, and nobody evicts them. Out of the policy's lists, which is most of the work and changes nothing for
-// others, they come when the policy is next told of a use or asked for a victim.
+// others, they come before anything else reads or changes these ([Table.settle]).
 func (t *Table) HoldAll(refs []Ref, sizes []int64, most int64) (n int) {
 	for i := 0; i < 2*Batch; i += Batch {
 		t.fetchPlaces(refs, i)

@@ -20,6 +20,27 @@ func holdEach(tab *Table, refs []Ref, sizes []int64, most int64) int {
 	return len(refs)
 }
 
+// anyMove does to a table what may come between holds: a store of k, or something to r.
+func anyMove(tab *Table, kind int, k Key, r Ref, size int64) {
+	switch {
+	case kind < 3:
+		if r, _, res := tab.Start(&k, size, StateStaged, size%2 == 0); res == Staged {
+			tab.Publish(r, size%3 == 0)
+		}
+	case r == 0 || tab.State(r) != StateReady:
+	case kind == 5:
+		tab.Delete(r)
+	case kind == 6:
+		tab.Pin(r, PinSoft)
+	case kind == 7:
+		tab.Lapse(r.Entry())
+	case kind == 8:
+		tab.Cleaned(r)
+	default:
+		tab.Touch(r)
+	}
+}
+
 // Objects that are held together leave the policy's lists later, which nobody can tell: two tables, of which one holds them one by
 // one, evict the same.
 func TestHoldAllIsAHoldOfEach(t *testing.T) {
@@ -51,29 +72,17 @@ func TestHoldAllIsAHoldOfEach(t *testing.T) {
 			var sizes [2][keys]int64
 			var n [2]int
 			for i, tab := range tabs {
-				switch k := keyOf(pick); {
-				case kind < 3:
-					if r, _, res := tab.Start(&k, size, StateStaged, pick%2 == 0); res == Staged {
-						tab.Publish(r, pick%3 == 0)
-					}
-				case kind < 5 && len(held) < keys:
+				if kind == 3 || kind == 4 {
 					hold := holdEach
 					if i == 0 {
 						hold = (*Table).HoldAll
 					}
-					n[i] = hold(tab, all[from:], sizes[i][:], most)
-				case one == 0 || tab.State(one) != StateReady:
-				case kind == 5:
-					tab.Delete(one)
-				case kind == 6:
-					tab.Pin(one, PinSoft)
-				case kind == 7:
-					tab.Lapse(one.Entry())
-				case kind == 8:
-					tab.Cleaned(one)
-				default:
-					tab.Touch(one)
+					if len(held) < keys {
+						n[i] = hold(tab, all[from:], sizes[i][:], most)
+					}
+					continue
 				}
+				anyMove(tab, kind, keyOf(pick), one, size)
 			}
 			require.Equal(t, n[1], n[0])
 			require.True(t, sizes[1] == sizes[0])

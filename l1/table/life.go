@@ -270,6 +270,7 @@ func (t *Table) room() int {
 // held.
 func (t *Table) retire(i uint32) {
 	o := &t.objects[i]
+	t.settle()
 	t.leave(i)
 	if o.holds == 0 {
 		t.free(i)

@@ -39,7 +39,7 @@ func (p *place) unit() uint32 {
 }
 
 // evictable is the whole rule of who may be evicted; exactly these objects are in the
-// lists that victims are taken from.
+// lists that victims are taken from, and those that are to leave them ([Table.settle]).
 func (o *object) evictable() bool {
 	return o.state == StateReady && o.holds == 0 && !o.dirty && o.pin != PinHard
 }

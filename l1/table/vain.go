@@ -17,7 +17,11 @@ type vain struct {
 type vains struct {
 	of    [2]vain
 	since uint64 // the latest before of them, 0 if nothing is known
+	looks int    // at blocks, to see whether what is known still holds
 }
+
+// vainLooks bounds them, about a millisecond in all: what an emptied pool has cost more than. Then nothing is known any more.
+const vainLooks = 1 << 15
 
 // nobody is the number of an object after which none comes.
 const nobody uint64 = math.MaxUint64
@@ -47,7 +51,7 @@ func (t *Table) wasVain(need int64, soft bool) {
 			*v = vain{units: units, before: t.births}
 		}
 	}
-	t.vains.since = t.births
+	t.vains.since, t.vains.looks = t.births, 0
 }
 
 // parted is called when an object became evictable or free. Born is its number, and the block at a unit has its memory.
@@ -60,7 +64,8 @@ func (t *Table) parted(born uint64, at uint32) {
 	for i := range t.vains.of {
 		v, soft := &t.vains.of[i], i == kind(true)
 		if v.units != 0 && t.yields(at, soft, v.before) {
-			if wide, _ := t.wide(at, int64(v.units)*Unit, soft, v.before); wide {
+			wide, looks := t.wide(at, int64(v.units)*Unit, soft, v.before)
+			if t.vains.looks += looks; wide || t.vains.looks > vainLooks {
 				v.units = 0
 			}
 		}

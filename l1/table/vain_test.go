@@ -73,6 +73,25 @@ func TestWhatFitsNowhereEmptiesThePoolOnce(t *testing.T) {
 	}
 }
 
+// What a vain want is known by is looked after for so long only: each release costs looks at what is around.
+func TestAVainWantIsForgottenWhenItHasCostEnough(t *testing.T) {
+	tab, stay := comb(t, PolicyLRU, (*Table).Hold)
+	_, res := put(t, tab, 1000, 10*Unit)
+	require.Equal(t, NoSpace, res)
+	r, res := put(t, tab, 1001, Unit)
+	require.Equal(t, Staged, res)
+	tab.vains.of[0].before, tab.vains.of[1].before, tab.vains.since = nobody-1, nobody-1, nobody-1 // as if it had been there
+	times := 0
+	for ; tab.vains.since != 0; times++ {
+		require.LessOrEqual(t, tab.vains.looks, vainLooks)
+		tab.Hold(r)
+		tab.Release(r)
+	}
+	require.Greater(t, times, vainLooks/20)
+	tab.Release(stay[0])
+	require.NoError(t, tab.CheckInvariants())
+}
+
 // What is known of a want ends in whichever way there comes to be room.
 func TestAVainWantIsHadOnceThereIsRoom(t *testing.T) {
 	ways := map[string]struct{ keep, end func(*Table, Ref) }{

@@ -207,6 +207,7 @@ func TestALookupUsesWhatIsBehindItsLoadsOnce(t *testing.T) {
 			}
 			for i := 0; w.resident("less"); i++ {
 				require.True(t, w.resident("more"))
+				require.Less(t, i, 1000)
 				a.store(slotSize, fmt.Sprint("new", i))
 				w.settle()
 			}

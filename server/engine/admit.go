@@ -143,7 +143,7 @@ func (e *Engine) sight(ref table.Ref) {
 	}
 }
 
-// askHost hands over the batch that is filled, if there is one: when it is full, and at the end of each flush.
+// askHost hands over the batch that is filled, if there is one: when it is full, and at the end of each flush with a disk.
 func (e *Engine) askHost() {
 	if a := &e.admission; a.filling >= 0 {
 		b := &a.batches[a.filling]
