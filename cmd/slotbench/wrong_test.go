@@ -60,7 +60,7 @@ func TestStageGivesTheServersToken(t *testing.T) {
 	require.Contains(t, r.Stderr, "denied")
 	r = cmdtest.Run(t, nil, "slotbench", append(stage, "--token", strings.Repeat("x", 65))...)
 	require.Equal(t, 2, r.Code)
-	require.Contains(t, r.Stderr, "--token")
+	require.Contains(t, r.Stderr, "the token has 65 bytes")
 
 	// With the right one it runs until it is killed.
 	t.Setenv("SLOTCACHE_TOKEN", "right")
