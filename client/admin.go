@@ -78,28 +78,33 @@ func (c *Conn) Stats(ctx context.Context) ([]Counter, error) {
 // Instances lists the registered instances.
 func (c *Conn) Instances(ctx context.Context) ([]InstanceInfo, error) {
 	var all []InstanceInfo
-	err := c.attempt(ctx, func(l *link) error {
-		all = nil
-		var cursor uint64
-		for range pagesMax {
-			k := newCall(proto.OpInstances)
-			k.frame = proto.AppendInstances(k.frame, &proto.Instances{Cursor: cursor})
-			if err := l.roundTrip(ctx, k); err != nil {
-				return err
-			}
-			var x proto.InstancesReply
-			if err := proto.ParseInstancesReply(k.body, &x); err != nil {
-				return l.broken(k.op, "%v", err)
-			}
-			k.free()
-			all = append(all, x.Instances...)
-			if cursor = x.Next; cursor == 0 {
-				return nil
-			}
-		}
-		return l.broken(proto.OpInstances, "more than %d pages", pagesMax)
+	err := c.attempt(ctx, func(l *link) (err error) {
+		all, err = l.instances(ctx)
+		return err
 	})
 	return all, err
+}
+
+func (l *link) instances(ctx context.Context) ([]InstanceInfo, error) {
+	var all []InstanceInfo
+	var cursor uint64
+	for range pagesMax {
+		k := newCall(proto.OpInstances)
+		k.frame = proto.AppendInstances(k.frame, &proto.Instances{Cursor: cursor})
+		if err := l.roundTrip(ctx, k); err != nil {
+			return nil, err
+		}
+		var x proto.InstancesReply
+		if err := proto.ParseInstancesReply(k.body, &x); err != nil {
+			return nil, l.broken(k.op, "%v", err)
+		}
+		k.free()
+		all = append(all, x.Instances...)
+		if cursor = x.Next; cursor == 0 {
+			return all, nil
+		}
+	}
+	return nil, l.broken(proto.OpInstances, "more than %d pages", pagesMax)
 }
 
 // Transfers lists the open stores, retrieves and leases of all instances.

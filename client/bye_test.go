@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -170,13 +171,30 @@ func TestCloseOfAServerThatDoesNotAnswerEnds(t *testing.T) {
 	never := make(chan struct{})
 	defer close(never)
 	s.onNext(proto.OpUnregister, fakeAct{hold: never})
-	require.NoError(t, w.Close())
+	w.parting.patience = tick
+	require.NoError(t, soon(t, w.Close))
+	require.Eventually(t, func() bool { return s.count().conns == 0 }, waitMax, tick)
+}
+
+// soon returns what fn returns, and fails the test if that takes very long.
+func soon(t *testing.T, fn func() error) error {
+	t.Helper()
+	result := make(chan error, 1)
+	go func() { result <- fn() }()
+	select {
+	case err := <-result:
+		return err
+	case <-time.After(3 * waitMax):
+		require.FailNow(t, "it hangs")
+		return nil
+	}
 }
 
 // A worker that registers while another of its process unregisters the same instance would lose its registration.
 func TestNobodyRegistersWhileTheInstanceIsUnregistered(t *testing.T) {
 	s := newFake(t, fakeConfig{kind: proto.ShmFd})
 	a := open(t, s, Registration{Instance: 7})
+	a.parting.patience = time.Hour
 	answer := make(chan struct{})
 	s.onNext(proto.OpUnregister, fakeAct{hold: answer})
 	closed := make(chan error)

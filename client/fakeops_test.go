@@ -38,7 +38,13 @@ func (c *fakeConn) carryOut(q *fakeRequest) (status proto.Status, body, payload 
 				s.end(h)
 			}
 		}
-		c.reg = nil
+		id := c.reg.Instance
+		delete(s.lives, id)
+		for o := range s.conns {
+			if o.reg != nil && o.reg.Instance == id {
+				o.reg = nil
+			}
+		}
 		return 0, proto.AppendUnregisterReply(nil, &proto.UnregisterReply{Draining: 3}), nil, fd
 	case proto.OpLookup:
 		return 0, c.lookup(q.Body), nil, fd
@@ -73,7 +79,7 @@ func (c *fakeConn) register(body []byte) (proto.Status, []byte, []byte, int) {
 	var x proto.Register
 	require.NoError(s.t, proto.ParseRegister(body, &x))
 	c.reg = &x
-	out := proto.RegisterReply{Incarnation: 1, Transport: proto.TransportInline, PoolSize: uint64(s.cfg.size), Ready: s.ready}
+	out := proto.RegisterReply{Transport: proto.TransportInline, PoolSize: uint64(s.cfg.size), Ready: s.ready}
 	for i := range x.Layouts {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(x.Layouts[i].Name))
@@ -87,6 +93,14 @@ func (c *fakeConn) register(body []byte) (proto.Status, []byte, []byte, int) {
 			fd = s.pool.fd
 		}
 	}
+	life := s.lives[x.Instance]
+	if life == nil {
+		s.born++
+		life = &InstanceInfo{ID: x.Instance, Incarnation: s.born, State: proto.InstanceLive}
+		s.lives[x.Instance] = life
+	}
+	life.Transport, life.Name, life.Namespace = out.Transport, x.Name, x.Namespace
+	out.Incarnation = life.Incarnation
 	return 0, proto.AppendRegisterReply(nil, &out), nil, fd
 }
 
@@ -348,7 +362,7 @@ func (c *fakeConn) listTransfers(body []byte) []byte {
 		if t.expired {
 			state = proto.TransferExpired
 		}
-		out.Transfers = append(out.Transfers, TransferInfo{Handle: h, Kind: t.kind, State: state, Instance: t.instance, Incarnation: 1, Keys: uint32(len(t.objects))})
+		out.Transfers = append(out.Transfers, TransferInfo{Handle: h, Kind: t.kind, State: state, Instance: t.instance, Keys: uint32(len(t.objects))})
 	}
 	return proto.AppendTransfersReply(nil, &out)
 }
@@ -357,10 +371,8 @@ func (c *fakeConn) listInstances(body []byte) []byte {
 	var x proto.Instances
 	require.NoError(c.s.t, proto.ParseInstances(body, &x))
 	var out proto.InstancesReply
-	for o := range c.s.conns {
-		if o.reg != nil {
-			out.Instances = append(out.Instances, InstanceInfo{ID: o.reg.Instance, Incarnation: 1, State: proto.InstanceLive, Transport: o.reg.Want, Name: o.reg.Name, Namespace: o.reg.Namespace})
-		}
+	for _, life := range c.s.lives {
+		out.Instances = append(out.Instances, *life)
 	}
 	return proto.AppendInstancesReply(nil, &out)
 }

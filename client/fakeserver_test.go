@@ -31,6 +31,8 @@ type fakeServer struct {
 	conns     map[*fakeConn]bool
 	objects   map[fakeKey]*fakeObject
 	transfers map[uint64]*fakeTransfer
+	lives     map[uint64]*InstanceInfo // by id
+	born      uint32
 	next      uint64
 	hook      func(r *fakeRequest) fakeAct
 	seen      []proto.Op // requests, in order
@@ -134,6 +136,7 @@ func (s *fakeServer) start() {
 	s.conns = map[*fakeConn]bool{}
 	s.objects = map[fakeKey]*fakeObject{}
 	s.transfers = map[uint64]*fakeTransfer{}
+	s.lives = map[uint64]*InstanceInfo{}
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.path, Net: "unix"})
 	require.NoError(s.t, err)
 	s.ln = ln

@@ -144,7 +144,7 @@ func TestWhatBecomesReadyIsPopulated(t *testing.T) {
 	s.mu.Unlock()
 	// The populator asks by itself, and ends when all is there.
 	require.Eventually(t, func() bool { return w.Ready() == 40<<20 }, waitMax, tick)
-	w.tasks.Wait()
+	require.Eventually(t, func() bool { return w.session.Load().refs.Load() == 1 }, waitMax, tick)
 	resident := make([]byte, 40<<20/4096)
 	data := w.session.Load().pool.data
 	require.NoError(t, mincore(data, resident))

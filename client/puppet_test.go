@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"strconv"
 	"testing"
 	"time"
 
@@ -21,6 +23,9 @@ import (
 // puppetEnv, in the environment, makes the test binary a worker of the server at that
 // address. It does what it reads, an order a line, and answers each with an outcome.
 const puppetEnv = "SLOTCACHE_CLIENT_TEST_PUPPET"
+
+// puppetInstanceEnv is the id that it registers; none or 0: a random one.
+const puppetInstanceEnv = "SLOTCACHE_CLIENT_TEST_PUPPET_INSTANCE"
 
 // An order is one thing for a puppet to do.
 type order struct {
@@ -74,8 +79,12 @@ type performer struct {
 func perform(addr string) {
 	p := &performer{addr: addr}
 	ctx := context.Background()
-	var err error
-	p.w, err = client.Open(ctx, addr, client.Options{Name: "puppet", Logger: slog.New(slog.DiscardHandler)}, client.Registration{Layouts: []client.Layout{chunk}})
+	instance, err := strconv.ParseUint(cmp.Or(os.Getenv(puppetInstanceEnv), "0"), 10, 64)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	p.w, err = client.Open(ctx, addr, client.Options{Name: "puppet", Logger: slog.New(slog.DiscardHandler)}, client.Registration{Instance: instance, Layouts: []client.Layout{chunk}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -196,8 +205,14 @@ type puppet struct {
 // startPuppet starts one that is registered when it returns, and ends with the test.
 func startPuppet(t testing.TB, addr string) *puppet {
 	t.Helper()
+	return startPuppetAs(t, addr, 0)
+}
+
+// startPuppetAs starts one that registers the given id.
+func startPuppetAs(t testing.TB, addr string, instance uint64) *puppet {
+	t.Helper()
 	p := &puppet{t: t, cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), puppetEnv+"="+addr)
+	p.cmd.Env = append(os.Environ(), puppetEnv+"="+addr, fmt.Sprintf("%s=%d", puppetInstanceEnv, instance))
 	p.cmd.Stderr = os.Stderr
 	var err error
 	p.in, err = p.cmd.StdinPipe()

@@ -76,7 +76,8 @@ func (c *Conn) Register(ctx context.Context, reg Registration) (*Worker, error) 
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{conn: c, reg: x, lock: newSemaphore(), quiet: make(chan struct{}, 1)}
+	w := &Worker{conn: c, reg: x, lock: newSemaphore()}
+	w.parting.init()
 	if !c.worker.CompareAndSwap(nil, w) {
 		return nil, errors.New("client: the connection has a worker already")
 	}
@@ -112,12 +113,8 @@ func (w *Worker) attach(ctx context.Context, l *link) (*session, error) {
 		return nil, err
 	}
 	if s.pool != nil {
-		w.tasks.Add(1)
 		s.retain()
-		go func() {
-			defer w.tasks.Done()
-			s.populate()
-		}()
+		w.parting.run(s.populate)
 	}
 	return s, nil
 }
@@ -164,7 +161,7 @@ func (w *Worker) register(ctx context.Context, l *link, want proto.Transport) (*
 	}
 	x, fd, err := w.request(ctx, l, want, w.base.Done())
 	if err != nil {
-		w.leftAs(id)
+		present.leave(id, w)
 		return nil, err
 	}
 	s := &session{

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +25,6 @@ type session struct {
 	refs        atomic.Int64
 	ended       atomic.Bool   // unregistered, closed, replaced or its link lost
 	left        chan struct{} // closed when the last has left
-	parting     sync.Once     // bye
 }
 
 // identity is what the server knows the session's process by.
@@ -74,7 +72,7 @@ func (s *session) leave() {
 		}
 	}
 	close(s.left)
-	s.worker.leftAs(s.identity())
+	present.leave(s.identity(), s.worker)
 }
 
 // roundTrip makes a call that ends when the worker is closed, too.

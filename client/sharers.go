@@ -61,19 +61,18 @@ func (x *sharing) enter(ctx context.Context, id identity, w *Worker) error {
 	}
 }
 
-// leave counts one session less, and reports whether it was the last that w had.
-func (x *sharing) leave(id identity, w *Worker) bool {
+// leave counts one session less.
+func (x *sharing) leave(id identity, w *Worker) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := x.of[id]
 	p := s.sessions[w]
 	if p.count--; p.count > 0 {
-		return false
+		return
 	}
 	delete(s.sessions, w)
 	x.drop(id)
 	close(p.left)
-	return true
 }
 
 // left returns what is closed when w has no session of the identity any more.
@@ -94,6 +93,18 @@ func (x *sharing) alone(id identity, w *Worker) bool {
 	defer x.mu.Unlock()
 	s := x.of[id]
 	return s == nil || s.alone(w)
+}
+
+// only returns the one worker that has sessions of the identity, or nil.
+func (x *sharing) only(id identity) *Worker {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if s := x.of[id]; s != nil && len(s.sessions) == 1 {
+		for w := range s.sessions {
+			return w
+		}
+	}
+	return nil
 }
 
 func (s *sharers) alone(w *Worker) bool {

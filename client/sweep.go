@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"time"
 
 	"github.com/slotcache/slotcache/proto"
@@ -23,6 +24,19 @@ func (w *Worker) sweep(s *session, past []*link) {
 		if !s.pause(delay) || !w.sweepOnce(s, past) {
 			return
 		}
+	}
+}
+
+// sweepAgain is for the end of the last other worker of the instance: while there was one, nobody knew what
+// lost connections had left.
+func (w *Worker) sweepAgain() {
+	if w.lock.acquire(w.base, nil) != nil {
+		return
+	}
+	s, past := w.session.Load(), slices.Clone(w.past)
+	w.lock.release()
+	if s.live() && s.enter() {
+		w.sweep(s, past)
 	}
 }
 

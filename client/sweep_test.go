@@ -69,6 +69,27 @@ func TestASweepSparesWhatAnotherWorkerMayHave(t *testing.T) {
 	require.Eventually(t, func() bool { return b.sweepOnce(b.session.Load(), b.past) }, waitMax, tick)
 }
 
+// A worker ends whose connection was lost, and what that had is kept as long as another worker of its instance lives.
+func TestTheLastWorkerOfAnInstanceSweepsUpAfterTheOthers(t *testing.T) {
+	s := newFake(t, fakeConfig{kind: proto.ShmFd})
+	a, b := open(t, s, Registration{Instance: 7}), open(t, s, Registration{Instance: 7})
+	ctx := testContext(t)
+	storeAll(t, a, 0, 1, 10)
+	r, err := a.Retrieve(ctx, 0, keysOf(0, 1), RetrieveOptions{})
+	require.NoError(t, err)
+	kept, err := b.Retrieve(ctx, 0, keysOf(0, 1), RetrieveOptions{})
+	require.NoError(t, err)
+	a.Break()
+	require.ErrorIs(t, r.Release(ctx), ErrStale)
+	_, err = a.Unregister(ctx)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { n := s.count(); return n.open+n.expired == 1 }, waitMax, tick)
+	require.True(t, b.sweepOnce(b.session.Load(), nil))
+	require.NoError(t, kept.Release(ctx))
+	s.idle()
+	require.Zero(t, s.ops()[proto.OpUnregister])
+}
+
 // A worker whose connection is lost over and over keeps a part of each for ever.
 func TestLinksThatGrantNothingAreForgotten(t *testing.T) {
 	s := newFake(t, fakeConfig{kind: proto.ShmFd})

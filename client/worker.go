@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,14 +22,8 @@ type Worker struct {
 	session atomic.Pointer[session]
 	base    context.Context // ends with Close or Unregister
 	cancel  context.CancelFunc
-	tasks   sync.WaitGroup // populators and sweeps
-	follows sync.WaitGroup // of links, and keepers
-	past    []*link        // lost ones to the present start of the server that granted what is still open; with lock
-
-	farewell     atomic.Pointer[session] // says bye when the last session of its identity has been left; nil while the worker is open
-	unregistered atomic.Bool             // Unregister was answered
-	busy         atomic.Int64            // calls under way
-	quiet        chan struct{}           // one token when there are none any more, once the worker is closed
+	past    []*link // lost ones to the present start of the server that granted what is still open; with lock
+	parting parting
 }
 
 // Conn returns the worker's connection.
@@ -52,113 +45,6 @@ func (w *Worker) Ready() int64 { return w.session.Load().ready.Load() }
 
 // PoolSize returns the size in bytes of the server's memory as told at registration.
 func (w *Worker) PoolSize() int64 { return w.session.Load().poolSize }
-
-// Close ends the worker and its connection. Calls under way end with [ErrClosed]. The
-// server aborts what was not committed and gets back everything else: Close waits, for some
-// seconds at most, until it says so. Where stores,
-// retrievals or leases are open, the connection stays until the last of them is ended, so
-// that the server gives nobody else the memory that they may still be using; ending them
-// then does nothing but that. The second Close does nothing.
-func (w *Worker) Close() error {
-	w.conn.cancel()
-	s := w.retire()
-	if w.unregistered.Load() {
-		return w.conn.closeLink() // nothing of the worker hangs on the connection
-	}
-	w.farewell.Store(s)
-	s.end()
-	w.tasks.Wait()
-	w.follows.Wait()
-	w.awaitCalls()
-	select {
-	case <-present.left(s.identity(), w):
-		s.bye()
-	default: // the last to leave says it
-	}
-	if s.link != w.conn.link.Load() {
-		return w.conn.closeLink()
-	}
-	return nil
-}
-
-// retire makes the worker refuse new calls and ends those under way. It returns the
-// session to be ended.
-func (w *Worker) retire() *session {
-	w.cancel()
-	_ = w.lock.acquire(context.Background(), nil) // whoever registers just now stops; can't fail
-	defer w.lock.release()
-	return w.session.Load()
-}
-
-// awaitCalls waits, for some time, until the calls under way have ended: they do so at once,
-// unless one is in what its caller has given it to call.
-func (w *Worker) awaitCalls() {
-	late := time.NewTimer(byeTime)
-	defer late.Stop()
-	for w.busy.Load() > 0 {
-		select {
-		case <-w.quiet:
-		case <-late.C:
-			return
-		}
-	}
-}
-
-// callEnded is for the end of a call.
-func (w *Worker) callEnded() {
-	if w.busy.Add(-1) > 0 || w.base.Err() == nil {
-		return
-	}
-	select {
-	case w.quiet <- struct{}{}:
-	default:
-	}
-}
-
-// leftAs is for the end of a session, or of an attempt to get one. Those who end handles do not
-// wait for the server.
-func (w *Worker) leftAs(id identity) {
-	if !present.leave(id, w) {
-		return
-	}
-	if s := w.farewell.Load(); s != nil && s.identity() == id {
-		go s.bye()
-	}
-}
-
-// Unregister ends the worker and leaves its connection open. It waits until all stores,
-// retrievals and leases are ended, for the server gives their memory to others, and
-// returns how many bytes the server's own I/O is still busy with. Where another worker of this
-// process has the same instance, that stays registered, and this one's connection is made
-// anew by the next call. After an error the
-// connection is closed as by Close.
-func (w *Worker) Unregister(ctx context.Context) (draining int64, err error) {
-	if w.base.Err() != nil {
-		return 0, ErrClosed
-	}
-	s := w.retire()
-	s.end()
-	select {
-	case <-present.left(s.identity(), w):
-	case <-ctx.Done():
-		w.farewell.Store(s)
-		select {
-		case <-present.left(s.identity(), w):
-			go s.bye()
-		default: // the last to leave says it
-		}
-		return 0, fmt.Errorf("client: unregister: %w", ctx.Err())
-	}
-	w.tasks.Wait()
-	w.follows.Wait()
-	if draining, err = s.part(ctx); err != nil {
-		s.link.lost(err) // nobody knows whether it is still registered
-		return 0, err
-	}
-	w.unregistered.Store(true)
-	w.conn.worker.CompareAndSwap(w, nil)
-	return draining, nil
-}
 
 // enter returns the present session with a reference for the caller, and registers
 // again if the one there was is lost.
@@ -208,8 +94,8 @@ func (w *Worker) enter(ctx context.Context) (*session, error) {
 // present makes s the present session, which nobody has ended yet.
 func (w *Worker) present(s *session) {
 	w.session.Store(s)
-	w.follows.Go(s.follow)
-	w.follows.Go(s.keepAlive)
+	w.parting.run(s.follow)
+	w.parting.run(s.keepAlive)
 }
 
 // replace makes s the present session. The caller holds the lock.
@@ -223,20 +109,16 @@ func (w *Worker) replace(old, s *session) {
 	<-old.link.read // from here on its grants are all known, and only become fewer
 	w.past = slices.DeleteFunc(append(w.past, old.link), (*link).grantsNothing)
 	past := append([]*link(nil), w.past...)
-	w.tasks.Add(1)
 	s.retain()
-	go func() {
-		defer w.tasks.Done()
-		w.sweep(s, past)
-	}()
+	w.parting.run(func() { w.sweep(s, past) })
 }
 
 // attempt runs fn in a live session, and once more in a new one if the connection was
 // lost meanwhile. So fn must be something that may be done twice. Handles that fn makes
 // take their own references.
 func (w *Worker) attempt(ctx context.Context, fn func(s *session) error) error {
-	w.busy.Add(1)
-	defer w.callEnded()
+	w.parting.begin()
+	defer w.parting.end()
 	for again := false; ; again = true {
 		s, err := w.enter(ctx)
 		if err != nil {
