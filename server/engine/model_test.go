@@ -201,6 +201,7 @@ func (m *model) begin(t testing.TB, disk *simDisk) {
 	s.grown = 1 + m.r.IntN(m.setup.slots)
 	m.grown, m.most, m.whole = s.grown, m.setup.slots, false
 	m.world = newWorld(t, s)
+	m.perTurn = 1 + m.r.IntN(8)
 	m.slow = true
 	m.fail = m.fault
 	m.workers = make([]*modelWorker, modelWorkers)

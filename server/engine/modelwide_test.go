@@ -97,6 +97,7 @@ func (m *model) lookUpAndLeave(w *modelWorker, c *client) {
 
 // list asks for all that is open, and requires that it is what the engine has.
 func (m *model) list(c *client) {
+	m.endTurn()
 	var held, quarantined int64
 	for x := range m.e.insts {
 		if i := &m.e.insts[x]; i.state != instFree {

@@ -52,6 +52,8 @@ type world struct {
 	slow     bool // payloads move when their event is stepped, not when asked for
 	moves    map[OpID]move
 	quiet    bool    // no invariants after each step (for measurements)
+	perTurn  int     // events that are stepped before a flush; 0: one
+	steps    int     // since the last flush
 	eager    bool    // the policy is told of all uses in their step
 	killed   []int32 // processes, by Kill
 	immortal bool    // no process can be killed
@@ -173,10 +175,20 @@ func (w *world) step(ev Event) {
 		w.e.settleUses()
 	}
 	w.check()
-	w.flush()
+	if w.steps++; w.steps >= w.perTurn {
+		w.flush()
+	}
+}
+
+// endTurn flushes what was stepped since the last flush.
+func (w *world) endTurn() {
+	if w.steps > 0 {
+		w.flush()
+	}
 }
 
 func (w *world) flush() {
+	w.steps = 0
 	w.e.Flush(w.now)
 	require.Negative(w.t, w.e.admission.filling, "sightings that nobody was asked about")
 	w.check()
@@ -200,6 +212,7 @@ func (w *world) advance(d time.Duration) {
 // settle carries out all work under way until nothing is left.
 func (w *world) settle() {
 	w.t.Helper()
+	w.endTurn()
 	for n := 0; len(w.events) > 0 || len(w.ios) > 0 || w.tickDue(); n++ {
 		require.Less(w.t, n, 100_000, "the engine does not come to rest")
 		for len(w.events) > 0 {
@@ -207,9 +220,10 @@ func (w *world) settle() {
 		}
 		if len(w.ios) > 0 {
 			w.endIO(0)
-			continue
+		} else {
+			w.step(Event{Kind: EventTick})
 		}
-		w.step(Event{Kind: EventTick})
+		w.endTurn()
 	}
 }
 
