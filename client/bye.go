@@ -19,6 +19,8 @@ const byeTime = 3 * time.Second
 // what is under way ends, then the handles are ended, then the server is told.
 type parting struct {
 	once     sync.Once
+	last     atomic.Pointer[session] // the worker's last one; nil while the worker is open
+	tell     sync.Once
 	busy     atomic.Int64 // calls and goroutines, and one for a worker that nobody has ended
 	hush     sync.Once
 	quiet    chan struct{} // closed when none of these are left
@@ -122,15 +124,34 @@ func (w *Worker) retire() {
 		s := w.session.Load()                         // the last there is
 		w.lock.release()
 		s.end()
+		w.parting.last.Store(s)
 		w.parting.end()
-		go w.part(s)
+		w.tellIfLeft()
 	})
 }
 
-// part ends the parting when the last session has been left: those who end handles do not wait for
-// the server. Once the connection is closed, the server has some time.
+// leave is for the end of a session, or of an attempt to get one.
+func (w *Worker) leave(id identity) {
+	present.leave(id, w)
+	w.tellIfLeft()
+}
+
+// tellIfLeft has the server told, once, if the worker has ended and its last session has been left. Those who end handles do not
+// wait for that.
+func (w *Worker) tellIfLeft() {
+	s := w.parting.last.Load()
+	if s == nil {
+		return
+	}
+	select {
+	case <-present.left(s.identity(), w):
+		w.parting.tell.Do(func() { go w.part(s) })
+	default: // whoever leaves it comes here again
+	}
+}
+
+// part ends the parting. Once the connection is closed, the server has some time.
 func (w *Worker) part(s *session) {
-	<-present.left(s.identity(), w)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	stop := context.AfterFunc(w.conn.base, func() { time.AfterFunc(w.parting.patience, cancel) })

@@ -225,3 +225,18 @@ func TestTheEndOfAWorkerDoesNotTakeAnIDBack(t *testing.T) {
 		})
 	}
 }
+
+// A handle that is ended late, or never, costs nothing but itself and its memory once its worker is closed and its connection lost.
+func TestAHandleThatIsLeftOpenLeavesNoGoroutine(t *testing.T) {
+	s := newFake(t, fakeConfig{kind: proto.ShmFd})
+	w := open(t, s, Registration{})
+	storeAll(t, w, 0, 3, 10)
+	r, err := w.Lookup(testContext(t), LookupRequest{Keys: keysOf(0, 3), Slots: true})
+	require.NoError(t, err)
+	t.Run("closed", func(t *testing.T) {
+		checkLeaks(t)
+		require.NoError(t, w.Close())
+		s.disconnect()
+	})
+	require.ErrorIs(t, r.Lease.Release(testContext(t)), ErrClosed)
+}

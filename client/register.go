@@ -161,7 +161,7 @@ func (w *Worker) register(ctx context.Context, l *link, want proto.Transport) (*
 	}
 	x, fd, err := w.request(ctx, l, want, w.base.Done())
 	if err != nil {
-		present.leave(id, w)
+		w.leave(id)
 		return nil, err
 	}
 	s := &session{

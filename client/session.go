@@ -72,7 +72,7 @@ func (s *session) leave() {
 		}
 	}
 	close(s.left)
-	present.leave(s.identity(), s.worker)
+	s.worker.leave(s.identity())
 }
 
 // roundTrip makes a call that ends when the worker is closed, too.
