@@ -146,12 +146,12 @@ func (n *Node) Start(ctx context.Context) error {
 }
 
 // AwaitPool waits until the server, which tells its metrics, has reserved all of its pool: a server that is ready may go on with
-// that for a while, and is not at rest before it has. A scrape that fails is tried again: the server may be too busy for it.
+// that for a while, and is not at rest before it has.
 func (n *Node) AwaitPool(ctx context.Context) error {
 	reserved := 0.0
 	for deadline := time.Now().Add(startTime); ; {
 		now, err := observe.Scrape(ctx, n.http)
-		if err != nil && (ctx.Err() != nil || time.Now().After(deadline)) {
+		if err != nil {
 			return fmt.Errorf("node: %w", err)
 		}
 		switch have := now["slotcache_pool_populated_bytes"]; {

@@ -104,7 +104,7 @@ func (s *siege) rest(ctx context.Context) (f Footprint, err error) {
 		return f, err
 	}
 	for deadline := time.Now().Add(restTime); ; {
-		now, err := s.scrape(ctx)
+		now, err := observe.Scrape(ctx, s.node.HTTPAddr())
 		if err != nil {
 			return f, err
 		}
@@ -115,18 +115,6 @@ func (s *siege) rest(ctx context.Context) (f Footprint, err error) {
 		}
 		if !benchmarks.Pause(ctx, sampleTime) {
 			return f, ctx.Err()
-		}
-	}
-}
-
-// scrape reads the server's metrics. One that is busy may take a while to answer.
-func (s *siege) scrape(ctx context.Context) (values map[string]float64, err error) {
-	for deadline := time.Now().Add(restTime); ; {
-		if values, err = observe.Scrape(ctx, s.node.HTTPAddr()); err == nil || time.Now().After(deadline) {
-			return values, err
-		}
-		if !benchmarks.Pause(ctx, sampleTime) {
-			return nil, ctx.Err()
 		}
 	}
 }
@@ -181,7 +169,7 @@ func (s *siege) phase(ctx context.Context, phase int, d time.Duration) error {
 	if phase != phaseAttack {
 		return nil
 	}
-	now, err := s.scrape(ctx)
+	now, err := observe.Scrape(ctx, s.node.HTTPAddr())
 	if err != nil {
 		return err
 	}

@@ -86,10 +86,17 @@ func Memory(pid int) (int64, error) {
 	return sum, nil
 }
 
-// Scrape reads a server's metrics, at HOST:PORT. A server that says that it is too busy to tell is asked again, for 10
-// seconds.
+const (
+	// busyTime is for how long a server that is too busy to tell its metrics is asked again, every pollTime.
+	busyTime = time.Minute
+	pollTime = 10 * time.Millisecond
+	// replyTime is what one reply may take.
+	replyTime = 10 * time.Second
+)
+
+// Scrape reads a server's metrics, at HOST:PORT. A server that is too busy to tell is asked again, for a minute.
 func Scrape(ctx context.Context, addr string) (map[string]float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, busyTime)
 	defer cancel()
 	for {
 		values, busy, err := scrape(ctx, addr)
@@ -99,19 +106,21 @@ func Scrape(ctx context.Context, addr string) (map[string]float64, error) {
 		select {
 		case <-ctx.Done():
 			return nil, err
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(pollTime):
 		}
 	}
 }
 
 func scrape(ctx context.Context, addr string) (values map[string]float64, busy bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", nil)
 	if err != nil {
 		return nil, false, fmt.Errorf("observe: %w", err)
 	}
 	reply, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, false, fmt.Errorf("observe: %w", err)
+		return nil, errors.Is(err, context.DeadlineExceeded), fmt.Errorf("observe: %w", err)
 	}
 	defer reply.Body.Close() //nolint:errcheck // only read
 	if reply.StatusCode != http.StatusOK {
@@ -126,7 +135,7 @@ func scrape(ctx context.Context, addr string) (values map[string]float64, busy b
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, false, fmt.Errorf("observe: metrics of %s: %w", addr, err)
+		return nil, errors.Is(err, context.DeadlineExceeded), fmt.Errorf("observe: metrics of %s: %w", addr, err)
 	}
 	return values, false, nil
 }

@@ -128,11 +128,11 @@ func (t *Table) holeNeighbour(soft bool) uint32 {
 // promising says whether evicting object i and its neighbours would do, as far as a bounded look can tell, and how many
 // blocks it looked at.
 func (t *Table) promising(i uint32, need int64, soft bool) (ok bool, looks int) {
-	p := &t.places[i]
-	if p.size == 0 {
+	at := t.places[i].unit()
+	if at == nowhere {
 		return false, 1
 	}
-	return t.wide(unitAt(p.off), need, soft, nobody)
+	return t.wide(at, need, soft, nobody)
 }
 
 // wide says whether the run of free and evictable blocks around that at start, which is one, and of objects that came after
